@@ -1,0 +1,3 @@
+//! The API over HTTP.
+
+pub(crate) mod retry;

@@ -1,0 +1,274 @@
+//! The one error of the client and of everything that makes a request.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+
+use crate::messages::{ApiError, ApiErrorType};
+
+/// `Result` with [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+type Source = Box<dyn StdError + Send + Sync>;
+
+/// An error of the client, or of making a request.
+///
+/// [`kind`](Self::kind) says what failed, the accessors give what is known about it, and
+/// `Display` speaks for this layer alone: [`source`](StdError::source) has the rest, and
+/// [`chain`](Self::chain) prints both. It is one word wide and cheap to clone. It never holds a
+/// key, and never the text of a prompt.
+#[derive(Clone)]
+pub struct Error {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    kind: ErrorKind,
+    message: Cow<'static, str>,
+    source: Option<Source>,
+    api: Option<ApiError>,
+    status: Option<StatusCode>,
+    headers: HeaderMap,
+    attempts: u32,
+    retryable: bool,
+}
+
+/// What failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The API answered with an error. The request was sent; statuses 408, 409, 429 and from 500
+    /// on are retried, spend limits never, and `x-should-retry` wins over both.
+    Api,
+    /// The client can't be built, or has no credential. Nothing was sent; never retried.
+    Config,
+    /// No connection to the server. Nothing was sent; retried.
+    Connect,
+    /// A response that is not what the API sends: another content type, broken JSON, a redirect,
+    /// an empty body. The request was sent; only an empty body is retried.
+    Decode,
+    /// The request breaks a rule that can be checked here. Nothing was sent; never retried.
+    Request,
+    /// No progress within the limit. The request may have been sent; retried.
+    Timeout,
+    /// The connection broke while sending or reading. The request may have been sent; retried.
+    Transport,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                kind,
+                message: message.into(),
+                source: None,
+                api: None,
+                status: None,
+                headers: HeaderMap::new(),
+                attempts: 0,
+                retryable: matches!(kind, ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Transport),
+            }),
+        }
+    }
+
+    pub(crate) fn request(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Request, message)
+    }
+
+    pub(crate) fn config(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Config, message)
+    }
+
+    /// Changes an error that was just made; one that is shared already stays as it is.
+    fn edit(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            change(inner);
+        }
+        self
+    }
+
+    pub(crate) fn with_source(self, source: impl Into<Source>) -> Self {
+        self.edit(|inner| inner.source = Some(source.into()))
+    }
+
+    pub(crate) fn with_api(self, api: ApiError) -> Self {
+        self.edit(|inner| inner.api = Some(api))
+    }
+
+    pub(crate) fn with_response(self, status: StatusCode, headers: HeaderMap) -> Self {
+        self.edit(|inner| {
+            inner.status = Some(status);
+            inner.headers = headers;
+        })
+    }
+
+    pub(crate) fn with_retryable(self, retryable: bool) -> Self {
+        self.edit(|inner| inner.retryable = retryable)
+    }
+
+    pub(crate) fn with_attempts(self, attempts: u32) -> Self {
+        self.edit(|inner| inner.attempts = attempts)
+    }
+
+    /// What failed.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.inner.kind
+    }
+
+    /// The status of the response, where there was one.
+    #[must_use]
+    pub fn status(&self) -> Option<u16> {
+        self.inner.status.map(|status| status.as_u16())
+    }
+
+    /// The error as the API told it.
+    #[must_use]
+    pub fn api_error(&self) -> Option<&ApiError> {
+        self.inner.api.as_ref()
+    }
+
+    /// The API's type string, `overloaded_error` for instance (row J17 of the contract).
+    #[must_use]
+    pub fn api_type(&self) -> Option<&str> {
+        self.api_error().map(|api| api.error_type.as_str())
+    }
+
+    /// The request id: the header's, else the one of the error body. Give it to support.
+    #[must_use]
+    pub fn request_id(&self) -> Option<&str> {
+        self.header("request-id").or_else(|| self.api_error().and_then(|api| api.request_id.as_deref()))
+    }
+
+    /// A header of the response, where there was one and it is text.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.inner.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// How many times the request was tried; 0 when nothing was sent.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.inner.attempts
+    }
+
+    /// The wait that the server asked for, `None` if it asked for none or for a useless one.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        crate::client::retry::server_wait(&self.inner.headers)
+    }
+
+    /// True if the same request may succeed later. The client's own retries are spent by then.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.inner.retryable
+    }
+
+    /// True if a limit of time ended the request.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        self.inner.kind == ErrorKind::Timeout
+    }
+
+    /// True if the API has no capacity at the moment.
+    #[must_use]
+    pub fn is_overloaded(&self) -> bool {
+        self.status() == Some(529)
+            || self.api_error().is_some_and(|api| api.error_type == ApiErrorType::Overloaded)
+    }
+
+    /// True if a rate or spend limit was reached.
+    #[must_use]
+    pub fn is_rate_limit(&self) -> bool {
+        self.status() == Some(429)
+            || self.api_error().is_some_and(|api| api.error_type == ApiErrorType::RateLimit)
+    }
+
+    /// True if the conversation is longer than the model's context. The API has no code for it,
+    /// so this reads the start of its message.
+    #[must_use]
+    pub fn is_context_overflow(&self) -> bool {
+        self.api_error().is_some_and(|api| {
+            api.error_type == ApiErrorType::InvalidRequest && api.message.starts_with("prompt is too long")
+        })
+    }
+
+    /// This error and all its sources on one line, each once.
+    #[must_use]
+    pub fn chain(&self) -> String {
+        let mut line = self.to_string();
+        let mut source = StdError::source(self);
+        while let Some(error) = source {
+            line.push_str(": ");
+            line.push_str(&error.to_string());
+            source = error.source();
+        }
+        line
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.inner.message)?;
+        if let Some(api) = &self.inner.api {
+            write!(f, ": {}: {}", api.error_type, api.message)?;
+        }
+        if let Some(id) = self.request_id() {
+            write!(f, " (request id {id})")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Error");
+        debug.field("kind", &self.inner.kind).field("message", &self.inner.message);
+        if let Some(status) = self.status() {
+            debug.field("status", &status);
+        }
+        if let Some(api) = &self.inner.api {
+            debug.field("api_type", &api.error_type.as_str()).field("api_message", &api.message);
+        }
+        if let Some(id) = self.request_id() {
+            debug.field("request_id", &id);
+        }
+        if self.inner.attempts > 0 {
+            debug.field("attempts", &self.inner.attempts);
+        }
+        if let Some(source) = &self.inner.source {
+            debug.field("source", source);
+        }
+        debug.finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.inner.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_one_word_and_crosses_threads() {
+        fn crosses<T: Send + Sync + 'static>() {}
+        crosses::<Error>();
+        assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn chain_prints_each_layer_once() {
+        let error = Error::new(ErrorKind::Transport, "the connection broke").with_source("reset by peer");
+        assert_eq!(error.to_string(), "the connection broke");
+        assert_eq!(error.chain(), "the connection broke: reset by peer");
+        assert!(error.is_retryable());
+    }
+}

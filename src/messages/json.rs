@@ -1,0 +1,115 @@
+//! Reading JSON objects without rewriting them: the fields of an object as raw text, in order.
+//!
+//! Nothing here builds a number, so `serde_json/arbitrary_precision` changes nothing, and no
+//! digit, key order or escape is lost.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// The fields of a JSON object, borrowed from its text, in the order of the text.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fields<'a> {
+    entries: Vec<(Cow<'a, str>, &'a RawValue)>,
+}
+
+impl<'a> Fields<'a> {
+    /// Reads an object; `None` if the text is not one.
+    pub(crate) fn parse(text: &'a str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// The value of a field. Where a name stands twice the last one counts, as in most parsers.
+    pub(crate) fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.entries.iter().rev().find(|(key, _)| key == name).map(|(_, value)| *value)
+    }
+
+    /// The value of a field that is a string.
+    pub(crate) fn str(&self, name: &str) -> Option<Cow<'a, str>> {
+        self.get(name).and_then(string)
+    }
+
+    /// The value of a field that is `true` or `false`.
+    pub(crate) fn bool(&self, name: &str) -> Option<bool> {
+        match self.get(name)?.get() {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.entries.iter().map(|(key, value)| (&**key, *value))
+    }
+}
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+
+        impl<'de> Visitor<'de> for Object {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(Key(key)) = map.next_key()? {
+                    entries.push((key, map.next_value()?));
+                }
+                Ok(Fields { entries })
+            }
+        }
+
+        deserializer.deserialize_map(Object)
+    }
+}
+
+/// A key, borrowed where it holds no escapes (serde's own `Cow` never borrows).
+struct Key<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl<'de> Visitor<'de> for Text {
+            type Value = Key<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Key(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Key(Cow::Owned(text.to_owned())))
+            }
+        }
+
+        deserializer.deserialize_str(Text)
+    }
+}
+
+/// The text of a JSON string; `None` if the value is not one.
+pub(crate) fn string(value: &RawValue) -> Option<Cow<'_, str>> {
+    serde_json::from_str::<Key<'_>>(value.get()).ok().map(|Key(text)| text)
+}
+
+/// The items of a JSON array; `None` if the value is not one.
+pub(crate) fn items(text: &str) -> Option<Vec<&RawValue>> {
+    serde_json::from_str(text).ok()
+}
+
+pub(crate) fn is_object(value: &RawValue) -> bool {
+    value.get().starts_with('{')
+}
+
+pub(crate) fn is_null(value: &RawValue) -> bool {
+    value.get() == "null"
+}
