@@ -3,5 +3,6 @@
 pub mod client;
 pub mod error;
 pub mod messages;
+pub mod tool;
 
 pub use error::{Error, ErrorKind, Result};

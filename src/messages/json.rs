@@ -113,3 +113,18 @@ pub(crate) fn is_object(value: &RawValue) -> bool {
 pub(crate) fn is_null(value: &RawValue) -> bool {
     value.get() == "null"
 }
+
+/// A value as JSON text, for types whose serialization can't fail: strings and maps of strings.
+pub(crate) fn to_raw<T: serde::Serialize + ?Sized>(value: &T) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).unwrap_or_default()
+}
+
+/// The raw text behind a `Deserialize`. Formats other than JSON, and serde's own buffers for
+/// tagged and flattened types, have none, so the error names the way that always works.
+pub(crate) fn raw<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    instead: &str,
+) -> Result<Box<RawValue>, D::Error> {
+    Box::<RawValue>::deserialize(deserializer)
+        .map_err(|error| de::Error::custom(format!("{error}; outside plain JSON, and inside a tagged, untagged or flattened type, keep the text and read it with `{instead}`")))
+}

@@ -1,0 +1,5 @@
+//! Tools.
+
+mod output;
+
+pub use output::{IntoToolOutput, IntoToolResult, Json, ToolError, ToolOutput};
