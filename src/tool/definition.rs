@@ -1,0 +1,339 @@
+//! A tool: its definition, its handler, and the rules of its calls.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::context::ToolContext;
+use super::handler::{Handler, ToolFuture};
+use super::output::{IntoToolResult, ToolError};
+use super::wire::{Wire, check_schema};
+use crate::error::{Error, Result};
+
+/// A tool that the model can call: the definition that the API gets, and a handler.
+///
+/// Setters consume the tool and never fail. The first thing that is wrong, a name that the API
+/// would refuse for instance, is kept and reported before any request by whatever the tool is
+/// given to. Only the fields of the definition are sent, in an order that does not depend on
+/// the order of the calls here, so that equal tools have equal bytes and hit the prompt cache.
+///
+/// # Handlers
+///
+/// A handler takes any type that serde can read from the call's input. `()` means no arguments,
+/// whatever the object holds. `Box<RawValue>` gets the exact text, with every digit of a number;
+/// `serde_json::Value` rounds what fits neither `u64` nor `f64`. An input that does not fit never
+/// enters the handler: the model reads which field is wrong, and why.
+///
+/// It returns anything that is [`IntoToolResult`]. A handler may be called again while an earlier
+/// call still runs, so a closure clones what its future needs:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use agentloop::tool::Tool;
+/// use serde_json::json;
+///
+/// let greeting = Arc::new(String::from("hello"));
+/// let tool = Tool::new("greet", "Greets the user", json!({"type": "object"})).handler(move |(): ()| {
+///     let greeting = Arc::clone(&greeting);
+///     async move { greeting.to_uppercase() }
+/// });
+/// # let _ = tool;
+/// ```
+///
+/// Async handlers share the thread of the run, or of its task: work that blocks, or that
+/// computes for long, belongs into [`blocking`](Self::blocking).
+#[derive(Clone)]
+#[must_use = "a tool does nothing until a runner has it"]
+pub struct Tool {
+    wire: Arc<Wire>,
+    handler: Option<Handler>,
+    limit: Option<Duration>,
+    idempotent: bool,
+    /// True if the schema has to pass [`check_schema`].
+    checked: bool,
+    error: Option<Error>,
+}
+
+impl Tool {
+    /// A tool of one's own, with any JSON schema for its input.
+    ///
+    /// The schema is sent as it serializes, keyword by keyword. The name must be 1 to 128
+    /// characters of `a-z`, `A-Z`, `0-9`, `_` and `-`. The schema must be an object of `type`
+    /// `object` without `oneOf`, `anyOf` or `allOf` at its root. The description decides how well
+    /// the model uses the tool: say what it does, when to use it and what it gives back.
+    pub fn new(name: impl Into<String>, description: impl Into<String>, schema: impl Serialize) -> Self {
+        Self::custom(name.into(), description.into(), to_raw_value(&schema))
+    }
+
+    pub(super) fn custom(
+        name: String,
+        description: String,
+        schema: Result<Box<RawValue>, serde_json::Error>,
+    ) -> Self {
+        let mut tool = Self::empty();
+        tool.checked = true;
+        let wire = Arc::make_mut(&mut tool.wire);
+        wire.set("name", crate::messages::content::raw(&name));
+        wire.set("description", crate::messages::content::raw(&description));
+        tool.error = wire.check_name().err();
+        tool.set_raw("input_schema", schema)
+    }
+
+    /// Any entry of `tools` as it is: a server tool, a toolset, one that the API knows and the
+    /// caller runs (`bash`, `memory`, the text editor), or a custom one. The text goes over the
+    /// wire unchanged.
+    ///
+    /// ```
+    /// use agentloop::tool::Tool;
+    /// use serde::Deserialize;
+    ///
+    /// #[derive(Deserialize)]
+    /// struct Bash {
+    ///     command: Option<String>,
+    /// }
+    ///
+    /// let search = Tool::from_definition(r#"{"type":"web_search_20260318","name":"web_search","max_uses":3}"#);
+    /// let bash = Tool::from_definition(r#"{"type":"bash_20250124","name":"bash"}"#)
+    ///     .handler(|input: Bash| async move { format!("would run {:?}", input.command) });
+    /// # let _ = (search, bash);
+    /// ```
+    pub fn from_definition(json: impl AsRef<str>) -> Self {
+        let mut tool = Self::empty();
+        match Wire::parse(json.as_ref()) {
+            Ok(wire) => tool.wire = Arc::new(wire),
+            Err(error) => tool.error = Some(error),
+        }
+        tool
+    }
+
+    fn empty() -> Self {
+        Self {
+            wire: Arc::default(),
+            handler: None,
+            limit: None,
+            idempotent: false,
+            checked: false,
+            error: None,
+        }
+    }
+
+    /// Sets the handler: an async closure that takes the input.
+    pub fn handler<T, F, Fut, R>(self, f: F) -> Self
+    where
+        T: DeserializeOwned + Send + 'static,
+        F: Fn(T) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = R> + Send + 'static,
+        R: IntoToolResult,
+    {
+        self.handler_with(move |input, _| f(input))
+    }
+
+    /// Sets the handler: an async closure that takes the input and the [`ToolContext`].
+    pub fn handler_with<T, F, Fut, R>(mut self, f: F) -> Self
+    where
+        T: DeserializeOwned + Send + 'static,
+        F: Fn(T, ToolContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = R> + Send + 'static,
+        R: IntoToolResult,
+    {
+        self.handler = Some(Handler::asynchronous(f));
+        self
+    }
+
+    /// Sets the handler: a closure that may block or compute, and runs on a thread for that.
+    ///
+    /// It can't be stopped. When its run is dropped or its time is up, it goes on to its end, and
+    /// what it returns is lost; [`ToolContext::cancellation`] tells it.
+    pub fn blocking<T, F, R>(self, f: F) -> Self
+    where
+        T: DeserializeOwned + Send + 'static,
+        F: Fn(T) -> R + Send + Sync + 'static,
+        R: IntoToolResult,
+    {
+        self.blocking_with(move |input, _| f(input))
+    }
+
+    /// Sets the handler: a closure that may [block](Self::blocking), and that takes the input
+    /// and the [`ToolContext`].
+    pub fn blocking_with<T, F, R>(mut self, f: F) -> Self
+    where
+        T: DeserializeOwned + Send + 'static,
+        F: Fn(T, ToolContext) -> R + Send + Sync + 'static,
+        R: IntoToolResult,
+    {
+        self.handler = Some(Handler::blocking(f));
+        self
+    }
+
+    /// Limits the time of one call, whatever the runner's own limit is. The model reads that the
+    /// call timed out; effects that it had already started may be incomplete.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Says that calling twice with the same input does no more than calling once, so that a
+    /// resumed run may call again where it can't know how the first call ended. Not sent.
+    pub fn idempotent(mut self, idempotent: bool) -> Self {
+        self.idempotent = idempotent;
+        self
+    }
+
+    /// Sets `strict`: the API then holds the model to the schema, of which it takes a subset.
+    pub fn strict(self, strict: bool) -> Self {
+        self.set("strict", strict)
+    }
+
+    /// Sets `input_examples`: inputs that show how to call. Each must fit the schema.
+    pub fn input_examples(self, examples: impl IntoIterator<Item = impl Serialize>) -> Self {
+        let examples: Result<Vec<_>, _> =
+            examples.into_iter().map(|example| to_raw_value(&example)).collect();
+        self.set_raw("input_examples", examples.and_then(|examples| to_raw_value(&examples)))
+    }
+
+    /// Sets `allowed_callers`: who may call, `direct` or a version of code execution. It guides
+    /// the model and protects nothing.
+    pub fn allowed_callers(self, callers: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let callers: Vec<String> = callers.into_iter().map(Into::into).collect();
+        self.set("allowed_callers", callers)
+    }
+
+    /// Sets `defer_loading`: the tool is hidden until a tool search finds it.
+    pub fn defer_loading(self, defer: bool) -> Self {
+        self.set("defer_loading", defer)
+    }
+
+    /// Sets `eager_input_streaming`: the input is streamed before the API has checked it, and may
+    /// not be valid JSON at its end. Such a call does not run, and the model is told why.
+    pub fn eager_input_streaming(self, eager: bool) -> Self {
+        self.set("eager_input_streaming", eager)
+    }
+
+    /// Sets `cache_control`, `{"type": "ephemeral", "ttl": "1h"}` for instance.
+    pub fn cache_control(self, cache_control: impl Serialize) -> Self {
+        self.set("cache_control", cache_control)
+    }
+
+    /// Marks the tool as the end of a cached prefix: `cache_control: {"type":"ephemeral"}`.
+    pub fn cached(self) -> Self {
+        let mark = RawValue::from_string(String::from(r#"{"type":"ephemeral"}"#));
+        self.set_raw("cache_control", mark)
+    }
+
+    /// Sets any field of the definition, one that this version does not know included.
+    ///
+    /// ```
+    /// use agentloop::tool::Tool;
+    /// use serde_json::json;
+    ///
+    /// let tool = Tool::new("now", "Tells the time", json!({"type": "object"})).set("priority", 3);
+    /// # let _ = tool;
+    /// ```
+    pub fn set(self, field: &str, value: impl Serialize) -> Self {
+        self.set_raw(field, to_raw_value(&value))
+    }
+
+    fn set_raw(mut self, field: &str, value: Result<Box<RawValue>, serde_json::Error>) -> Self {
+        if let Err(error) = self.try_set(field, value) {
+            self.error.get_or_insert(error);
+        }
+        self
+    }
+
+    fn try_set(&mut self, field: &str, value: Result<Box<RawValue>, serde_json::Error>) -> Result<()> {
+        let value = value.map_err(|error| {
+            self.wrong(format_args!("`{field}` can't be written as JSON")).with_source(error)
+        })?;
+        if self.checked && field == "input_schema" {
+            check_schema(&value).map_err(|reason| self.wrong(format_args!("the input schema: {reason}")))?;
+        }
+        let mut wire = Wire::clone(&self.wire);
+        wire.set(field, value);
+        if field == "name" || field == "type" {
+            wire.check_name()?;
+        }
+        self.wire = Arc::new(wire);
+        Ok(())
+    }
+
+    fn wrong(&self, what: fmt::Arguments<'_>) -> Error {
+        match self.name() {
+            Some(name) => Error::request(format!("tool `{name}`: {what}")),
+            None => Error::request(format!("a tool without a name: {what}")),
+        }
+    }
+}
+
+/// What runner and core read.
+impl Tool {
+    /// The first thing that is wrong with the tool.
+    pub(crate) fn error(&self) -> Option<&Error> {
+        self.error.as_ref()
+    }
+
+    /// The entry of `tools`.
+    pub(crate) fn definition(&self) -> Result<Box<RawValue>> {
+        match &self.error {
+            Some(error) => Err(error.clone()),
+            None => Ok(self.wire.json()),
+        }
+    }
+
+    /// The name; toolsets have none.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.wire.name()
+    }
+
+    /// True if the API knows the tool only from this definition.
+    pub(crate) fn is_custom(&self) -> bool {
+        self.wire.is_custom()
+    }
+
+    pub(crate) fn has_handler(&self) -> bool {
+        self.handler.is_some()
+    }
+
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.handler.as_ref().is_some_and(Handler::is_blocking)
+    }
+
+    pub(crate) fn is_idempotent(&self) -> bool {
+        self.idempotent
+    }
+
+    /// The tool's own limit of time.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        self.limit
+    }
+
+    /// A call. Nothing of the handler runs before the future is polled.
+    pub(crate) fn call(&self, input: Box<RawValue>, cx: ToolContext) -> ToolFuture {
+        match &self.handler {
+            Some(handler) => handler.call(input, cx),
+            None => Box::pin(async { Err(ToolError::new("the tool has no handler")) }),
+        }
+    }
+}
+
+impl fmt::Debug for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let handler = match &self.handler {
+            Some(handler) if handler.is_blocking() => "blocking",
+            Some(_) => "async",
+            None => "none",
+        };
+        f.debug_struct("Tool")
+            .field("definition", &self.wire.json().get())
+            .field("handler", &handler)
+            .field("timeout", &self.limit)
+            .field("idempotent", &self.idempotent)
+            .field("error", &self.error)
+            .finish()
+    }
+}
