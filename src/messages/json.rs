@@ -128,3 +128,62 @@ pub(crate) fn raw<'de, D: Deserializer<'de>>(
     Box::<RawValue>::deserialize(deserializer)
         .map_err(|error| de::Error::custom(format!("{error}; outside plain JSON, and inside a tagged, untagged or flattened type, keep the text and read it with `{instead}`")))
 }
+
+/// Writes text that is JSON already.
+pub(crate) fn serialize_text<S: serde::Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    let raw: &RawValue = serde_json::from_str(text).map_err(serde::ser::Error::custom)?;
+    serde::Serialize::serialize(raw, serializer)
+}
+
+/// An object with a field set: replaced where it stands, else put at the end. Every other field
+/// keeps its text and its place. Anything that is no object becomes one.
+pub(crate) fn with_field(object: &str, name: &str, value: &str) -> Box<RawValue> {
+    let fields = Fields::parse(object).unwrap_or_default();
+    let mut text = String::with_capacity(object.len() + name.len() + value.len() + 4);
+    let mut set = false;
+    let mut put = |key: &str, value: &str| {
+        text.push(if text.is_empty() { '{' } else { ',' });
+        text.push_str(to_raw(key).get());
+        text.push(':');
+        text.push_str(value);
+    };
+    for (key, old) in fields.iter() {
+        if key == name {
+            if !set {
+                put(key, value);
+            }
+            set = true;
+        } else {
+            put(key, old.get());
+        }
+    }
+    if !set {
+        put(name, value);
+    }
+    text.push('}');
+    RawValue::from_string(text).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_keep_order_text_and_the_last_of_a_name() {
+        let text = r#"{"b":1e2,"a":"x\u00e9","b":{"z":1,"a":2},"t\u0079pe":"k"}"#;
+        let fields = Fields::parse(text).unwrap();
+        let names: Vec<_> = fields.iter().map(|(name, value)| (name, value.get())).collect();
+        assert_eq!(names[0], ("b", "1e2"));
+        assert_eq!(fields.get("b").unwrap().get(), r#"{"z":1,"a":2}"#);
+        assert_eq!(fields.str("a").unwrap(), "xé");
+        assert_eq!(fields.str("type").unwrap(), "k");
+        assert!(Fields::parse("[]").is_none());
+    }
+
+    #[test]
+    fn a_field_is_set_in_its_place() {
+        assert_eq!(with_field(r#"{"a":1e2,"b":2,"a":3}"#, "a", "{}").get(), r#"{"a":{},"b":2}"#);
+        assert_eq!(with_field(r#"{"a":1e2}"#, "b", "2").get(), r#"{"a":1e2,"b":2}"#);
+        assert_eq!(with_field("null", "b", "2").get(), r#"{"b":2}"#);
+    }
+}

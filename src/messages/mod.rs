@@ -1,13 +1,51 @@
-//! The wire vocabulary.
+//! The wire vocabulary: requests, conversations, replies and their blocks. Pure data.
+//!
+//! What is sent is frozen JSON: a message is written once and its text is what goes over the
+//! wire from then on, a reply is kept as the text that the server sent. The typed views are for
+//! reading.
+//!
+//! The API grows. Enums of the wire have an arm for what they do not know and keep its text,
+//! structs keep the fields that they do not name, and a match needs an arm for the rest:
+//!
+//! ```
+//! use agentloop::messages::ContentBlock;
+//!
+//! fn show(block: &ContentBlock) -> String {
+//!     match block {
+//!         ContentBlock::Text(block) => block.text.clone(),
+//!         other => format!("[{}]", other.kind()),
+//!     }
+//! }
+//! # assert_eq!(show(&ContentBlock::text("a")), "a");
+//! ```
 
 mod api_error;
 pub(crate) mod content;
+mod conversation;
+pub(crate) mod facts;
+pub(crate) mod freeze;
 pub(crate) mod image;
 pub(crate) mod json;
+mod message;
 mod open;
+pub(crate) mod options;
+pub(crate) mod pairing;
+mod param;
+mod request;
+mod tools;
+mod usage;
 
 pub use api_error::{ApiError, ApiErrorType};
 pub use content::{
     ContentBlock, DocumentBlock, Extra, ImageBlock, OtherBlock, RedactedThinkingBlock, ServerToolResultBlock,
     ServerToolUseBlock, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock,
 };
+pub use conversation::{Conversation, MessageRef};
+pub use facts::Role;
+pub use freeze::{Repair, RepairKind};
+pub use message::{Container, Message, StopDetails, StopReason};
+pub use pairing::OpenCall;
+pub use param::{IntoContent, MessageParam};
+pub use request::MessageRequest;
+pub use tools::{Effort, ToolChoice};
+pub use usage::Usage;
