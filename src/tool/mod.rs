@@ -37,4 +37,5 @@ pub use context::ToolContext;
 pub(crate) use context::{ContextParts, States};
 pub use definition::Tool;
 pub(crate) use handler::ToolFuture;
+pub(crate) use output::Content;
 pub use output::{IntoToolOutput, IntoToolResult, Json, ToolError, ToolOutput};

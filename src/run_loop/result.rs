@@ -1,0 +1,147 @@
+//! The shape of a result on the wire: what the API takes, whatever a tool gave.
+
+use serde_json::value::RawValue;
+
+use super::batch::Call;
+use super::rules::Limits;
+use crate::messages::ContentBlock;
+use crate::messages::facts;
+use crate::messages::json::{self, Fields};
+use crate::tool::Content;
+use crate::tool::{ToolError, ToolOutput};
+
+/// What a success without output reads like.
+const NO_OUTPUT: &str = "(no output)";
+/// What an error without text reads like.
+const NO_TEXT: &str = "the tool failed without saying why";
+
+/// The `tool_result` block that answers a call.
+pub(super) fn shape(call: &Call, result: Result<ToolOutput, ToolError>, limits: Limits) -> Box<RawValue> {
+    match result {
+        Ok(output) => success(call, output, limits),
+        Err(error) => failure(call, error.content, limits),
+    }
+}
+
+/// An error result with this text.
+pub(super) fn refusal(call: &Call, text: &str, limits: Limits) -> Box<RawValue> {
+    failure(call, Content::Text(text.to_owned()), limits)
+}
+
+fn success(call: &Call, output: ToolOutput, limits: Limits) -> Box<RawValue> {
+    let content = match output.content {
+        Content::Text(text) if text.trim().is_empty() => json::to_raw(NO_OUTPUT),
+        Content::Text(text) => json::to_raw(&cut(text, limits.result)),
+        Content::Blocks(blocks) => {
+            let blocks: Vec<_> = blocks.into_iter().filter(|block| !is_blank(block)).collect();
+            if let Some(reason) = unsendable(&blocks) {
+                let text = format!("the tool ran, but its result can't be sent: {reason}");
+                return refusal(call, &text, limits);
+            }
+            match blocks.is_empty() {
+                true => json::to_raw(NO_OUTPUT),
+                false => json::to_raw(
+                    &blocks.into_iter().map(|block| shorten(block, limits.result)).collect::<Vec<_>>(),
+                ),
+            }
+        }
+    };
+    block(call, &content, false)
+}
+
+/// An error result holds text alone (the API's rule), and never none.
+fn failure(call: &Call, content: Content, limits: Limits) -> Box<RawValue> {
+    let text = match content {
+        Content::Text(text) => text,
+        Content::Blocks(blocks) => {
+            let lines: Vec<_> = blocks
+                .iter()
+                .filter(|block| !is_blank(block))
+                .map(|block| match block.as_text() {
+                    Some(text) => text.to_owned(),
+                    None => format!("[{} left out: an error result holds text only]", block.kind()),
+                })
+                .collect();
+            lines.join("\n")
+        }
+    };
+    let text = if text.trim().is_empty() { NO_TEXT.to_owned() } else { cut(text, limits.error) };
+    block(call, &json::to_raw(&text), true)
+}
+
+fn block(call: &Call, content: &RawValue, is_error: bool) -> Box<RawValue> {
+    let mut block =
+        json::with_field(r#"{"type":"tool_result"}"#, "tool_use_id", json::to_raw(&*call.id).get());
+    if let Some(toolset) = &call.toolset {
+        block = json::with_field(block.get(), "toolset_name", json::to_raw(&**toolset).get());
+    }
+    block = json::with_field(block.get(), "content", content.get());
+    match is_error {
+        true => json::with_field(block.get(), "is_error", "true"),
+        false => block,
+    }
+}
+
+fn is_blank(block: &ContentBlock) -> bool {
+    block.as_text().is_some_and(|text| text.trim().is_empty())
+}
+
+/// Why the API would refuse these blocks in a result, as far as it can be known here.
+fn unsendable(blocks: &[ContentBlock]) -> Option<String> {
+    let searches = blocks.iter().filter(|block| block.kind() == "search_result").count();
+    if searches > 0 && searches < blocks.len() {
+        return Some("search results may not stand beside other blocks".to_owned());
+    }
+    blocks.iter().find_map(|block| match block {
+        ContentBlock::Image(_) => {
+            let text = json::to_raw(block);
+            facts::image_flaw(&Fields::parse(text.get())?)
+        }
+        ContentBlock::RedactedThinking(_)
+        | ContentBlock::ServerToolResult(_)
+        | ContentBlock::ServerToolUse(_)
+        | ContentBlock::Thinking(_)
+        | ContentBlock::ToolResult(_)
+        | ContentBlock::ToolUse(_) => Some(format!("a result may not hold a {} block", block.kind())),
+        _ => None,
+    })
+}
+
+fn shorten(block: ContentBlock, limit: usize) -> ContentBlock {
+    match block {
+        ContentBlock::Text(mut text) => {
+            text.text = cut(text.text, limit);
+            ContentBlock::Text(text)
+        }
+        other => other,
+    }
+}
+
+/// A text of at most `limit` bytes and a note: where it is longer, its beginning and its end,
+/// cut between characters, with the full size between them.
+pub(super) fn cut(text: String, limit: usize) -> String {
+    if text.len() <= limit {
+        return text;
+    }
+    let head = floor(&text, limit.div_ceil(2));
+    let tail = text.len() - (limit / 2).min(text.len());
+    let tail = (tail..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    format!(
+        "{}\n[cut: the whole text has {} bytes, {} of them are left out here]\n{}",
+        &text[..head],
+        text.len(),
+        tail - head,
+        &text[tail..]
+    )
+}
+
+/// The largest character boundary that is not above `at`.
+fn floor(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default()
+}
+
+/// A name that the model chose, for a message: one line of at most 128 bytes.
+pub(super) fn shown(name: &str) -> String {
+    let name = &name[..floor(name, 128)];
+    name.escape_debug().to_string()
+}

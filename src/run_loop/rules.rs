@@ -1,0 +1,175 @@
+//! What a loop goes by.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::stop::{RunErrorKind, Stop};
+use crate::messages::MessageRequest;
+use crate::messages::json::{self, Fields};
+
+/// The number of requests after which a run stops unless told otherwise.
+const MAX_ITERATIONS: u32 = 10;
+/// A result holds at most this much text unless told otherwise.
+const MAX_RESULT_BYTES: usize = 1024 * 1024;
+/// An error result holds at most this much text unless told otherwise.
+const MAX_ERROR_BYTES: usize = 16 * 1024;
+
+/// The rules of a loop: the definitions it adds, which names have a handler, and the limits.
+///
+/// Setters never fail; the first error makes the loop one that is done before it begins.
+#[derive(Clone)]
+#[must_use]
+pub struct Rules {
+    pub(super) definitions: Vec<Box<RawValue>>,
+    pub(super) handlers: Vec<Box<str>>,
+    pub(super) idempotent: HashSet<Box<str>>,
+    pub(super) max_iterations: u32,
+    pub(super) resume_compaction: bool,
+    pub(super) limits: Limits,
+    error: Option<Stop>,
+}
+
+/// How much text a result may hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) result: usize,
+    pub(super) error: usize,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            definitions: Vec::new(),
+            handlers: Vec::new(),
+            idempotent: HashSet::new(),
+            max_iterations: MAX_ITERATIONS,
+            resume_compaction: false,
+            limits: Limits { result: MAX_RESULT_BYTES, error: MAX_ERROR_BYTES },
+            error: None,
+        }
+    }
+}
+
+impl Rules {
+    /// No tools, ten requests.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an entry of `tools`, as JSON. The loop sends it behind the request's own.
+    pub fn definition(mut self, json: &str) -> Self {
+        match serde_json::from_str::<&RawValue>(json) {
+            Ok(raw) if json::is_object(raw) => {
+                self.definitions.push(raw.to_owned());
+                self
+            }
+            _ => self.fail("a tool definition must be a JSON object"),
+        }
+    }
+
+    /// Says that calls of this name are answered by the driver. Calls of other names are
+    /// answered by the loop.
+    pub fn handler(mut self, name: &str) -> Self {
+        if self.handlers.iter().any(|other| &**other == name) {
+            return self.fail(format!("the tool name `{}` is taken twice", name.escape_debug()));
+        }
+        self.handlers.push(name.into());
+        self
+    }
+
+    /// Says that a call of this name which was cut off while it ran may simply be run again.
+    pub fn idempotent(mut self, name: &str) -> Self {
+        self.idempotent.insert(name.into());
+        self
+    }
+
+    /// How many requests the loop may make; resumed pauses count, HTTP retries do not. 10 by
+    /// default; 0 is refused.
+    pub fn max_iterations(mut self, requests: u32) -> Self {
+        if requests == 0 {
+            return self
+                .fail("`max_iterations` must be at least 1: a run makes a request before anything else");
+        }
+        self.max_iterations = requests;
+        self
+    }
+
+    /// Goes on by itself after the stop reason `compaction`, which otherwise ends the run.
+    pub fn resume_compaction(mut self, resume: bool) -> Self {
+        self.resume_compaction = resume;
+        self
+    }
+
+    /// How many bytes of text a result may hold, 1 MiB by default. A longer text keeps its
+    /// beginning and its end, with a note of its size between them.
+    pub fn max_result_bytes(mut self, bytes: usize) -> Self {
+        self.limits.result = bytes;
+        self
+    }
+
+    /// How many bytes of text an error result may hold, 16 KiB by default.
+    pub fn max_error_bytes(mut self, bytes: usize) -> Self {
+        self.limits.error = bytes;
+        self
+    }
+
+    pub(crate) fn fail(mut self, text: impl Into<String>) -> Self {
+        self.error.get_or_insert_with(|| Stop::new(RunErrorKind::Request, text));
+        self
+    }
+
+    pub(crate) fn refuse(mut self, stop: Stop) -> Self {
+        self.error.get_or_insert(stop);
+        self
+    }
+
+    pub(super) fn has_handler(&self, name: &str) -> bool {
+        self.handlers.iter().any(|handler| &**handler == name)
+    }
+
+    /// What would make the loop answer for a request that nobody meant.
+    pub(super) fn check(&self, request: &MessageRequest) -> Result<(), Stop> {
+        if let Some(stop) = &self.error {
+            return Err(stop.clone());
+        }
+        request.check()?;
+        let mut names = HashSet::new();
+        for definition in request.tools().iter().chain(&self.definitions) {
+            let fields = Fields::parse(definition.get()).unwrap_or_default();
+            // A toolset has no name.
+            let Some(name) = fields.str("name") else { continue };
+            let shown = name.escape_debug();
+            if !names.insert(name.clone().into_owned()) {
+                return Err(Stop::new(RunErrorKind::Request, format!("two tools are named `{shown}`")));
+            }
+            let custom = fields.str("type").is_none_or(|kind| kind == "custom");
+            if custom && !self.has_handler(&name) {
+                return Err(Stop::new(
+                    RunErrorKind::Request,
+                    format!(
+                        "no handler answers the tool `{shown}`: give the runner a tool of this name with a handler"
+                    ),
+                ));
+            }
+        }
+        Ok(request.messages().sendable()?)
+    }
+
+    pub(super) fn tools(&self) -> Option<Arc<[Box<RawValue>]>> {
+        (!self.definitions.is_empty()).then(|| self.definitions.clone().into())
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rules")
+            .field("definitions", &self.definitions.len())
+            .field("handlers", &self.handlers)
+            .field("max_iterations", &self.max_iterations)
+            .field("error", &self.error)
+            .finish_non_exhaustive()
+    }
+}
