@@ -126,6 +126,14 @@ impl Error {
         self.inner.status.map(|status| status.as_u16())
     }
 
+    pub(crate) fn status_code(&self) -> Option<StatusCode> {
+        self.inner.status
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.inner.headers
+    }
+
     /// The error as the API told it.
     #[must_use]
     pub fn api_error(&self) -> Option<&ApiError> {

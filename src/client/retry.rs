@@ -2,8 +2,336 @@
 
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 
-pub(crate) fn server_wait(_headers: &HeaderMap) -> Option<Duration> {
-    None
+use crate::error::{Error, ErrorKind};
+use crate::messages::ApiErrorType;
+
+/// What a failed attempt says about the next one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failure<'a> {
+    pub(crate) kind: ErrorKind,
+    pub(crate) status: Option<StatusCode>,
+    pub(crate) error_type: Option<&'a ApiErrorType>,
+    pub(crate) error_code: Option<&'a str>,
+    pub(crate) headers: &'a HeaderMap,
+    /// A 2xx response without a body.
+    pub(crate) empty_body: bool,
+}
+
+/// How often and how long a caller wants to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RetryPolicy {
+    pub(crate) max_retries: u32,
+    /// The longest wait that is taken over from the server.
+    pub(crate) longest_wait: Duration,
+}
+
+/// What to do after a failed attempt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Verdict {
+    Retry(Duration),
+    Stop,
+}
+
+/// Judges a failed attempt. `retries` counts the retries already taken, `jitter` is in `0.0..1.0`.
+pub(crate) fn verdict(failure: Failure<'_>, retries: u32, policy: RetryPolicy, jitter: f64) -> Verdict {
+    if retries >= policy.max_retries || !is_transient(failure) {
+        return Verdict::Stop;
+    }
+    match server_wait(failure.headers) {
+        // A wait is taken as it is or not at all: a shorter one only meets the same limit again.
+        Some(wait) if wait > policy.longest_wait => Verdict::Stop,
+        Some(wait) => Verdict::Retry(wait),
+        None => Verdict::Retry(backoff(retries, jitter)),
+    }
+}
+
+/// True if the same request may succeed later, however many retries are left.
+pub(crate) fn is_transient(failure: Failure<'_>) -> bool {
+    if failure.error_code.is_some_and(|code| SPEND_LIMITS.contains(&code)) {
+        return false;
+    }
+    if matches!(failure.kind, ErrorKind::Config | ErrorKind::Request) {
+        return false;
+    }
+    match failure.headers.get("x-should-retry").map(|value| value.as_bytes()) {
+        Some(b"true") => return true,
+        Some(b"false") => return false,
+        _ => {}
+    }
+    match failure.kind {
+        ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Transport => true,
+        ErrorKind::Decode => failure.empty_body,
+        ErrorKind::Api => match failure.status {
+            // An error inside a 2xx has its status in its type alone.
+            Some(status) if status.is_success() => failure.error_type.is_some_and(is_transient_type),
+            Some(status) => is_transient_status(status),
+            None => failure.error_type.is_some_and(is_transient_type),
+        },
+        ErrorKind::Config | ErrorKind::Request => false,
+    }
+}
+
+/// The wait that a response asks for, `None` if it asks for none or for a useless one.
+pub(crate) fn server_wait(headers: &HeaderMap) -> Option<Duration> {
+    let number = |name| {
+        let number: f64 = headers.get(name)?.to_str().ok()?.trim().parse().ok()?;
+        (number.is_finite() && number > 0.0).then_some(number)
+    };
+    let seconds = match number("retry-after-ms") {
+        Some(millis) => millis / 1000.0,
+        None => number("retry-after")?,
+    };
+    // What no `Duration` can hold is still a wait, and longer than any caller allows.
+    let wait = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+    (!wait.is_zero()).then_some(wait)
+}
+
+fn backoff(retries: u32, jitter: f64) -> Duration {
+    // From the fourth retry on the longest wait holds, so larger exponents are never needed.
+    let base = (0.5 * f64::from(1_u32 << retries.min(4))).min(8.0);
+    Duration::from_secs_f64(base * (1.0 - 0.25 * jitter.clamp(0.0, 1.0)))
+}
+
+fn is_transient_status(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 408 | 409 | 429 | 500..)
+}
+
+fn is_transient_type(error_type: &ApiErrorType) -> bool {
+    matches!(
+        error_type,
+        ApiErrorType::Api
+            | ApiErrorType::Conflict
+            | ApiErrorType::Overloaded
+            | ApiErrorType::RateLimit
+            | ApiErrorType::Timeout
+    )
+}
+
+impl<'a> Failure<'a> {
+    /// The facts of an error; `error_code` is [`ApiError::error_code`](crate::messages::ApiError::error_code).
+    pub(crate) fn of(error: &'a Error, error_code: Option<&'a str>) -> Self {
+        Self {
+            kind: error.kind(),
+            status: error.status_code(),
+            error_type: error.api_error().map(|api| &api.error_type),
+            error_code,
+            headers: error.headers(),
+            empty_body: error.kind() == ErrorKind::Decode && error.is_retryable(),
+        }
+    }
+}
+
+/// Reached until somebody raises them, so a retry can't help, whatever the response says.
+const SPEND_LIMITS: [&str; 2] = ["enforced_spend_limit_reached", "contract_spend_limit_reached"];
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const MINUTE: Duration = Duration::from_secs(60);
+    const POLICY: RetryPolicy = RetryPolicy { max_retries: 2, longest_wait: MINUTE };
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap()))
+            .collect()
+    }
+
+    fn api(status: u16, headers: &HeaderMap) -> Failure<'_> {
+        Failure {
+            kind: ErrorKind::Api,
+            status: Some(StatusCode::from_u16(status).unwrap()),
+            error_type: None,
+            error_code: None,
+            headers,
+            empty_body: false,
+        }
+    }
+
+    /// What `Retry-After` and its like mean: the header, and the wait where it holds one.
+    const WAITS: [(&str, &str, Option<Duration>); 22] = [
+        ("", "", None),
+        ("retry-after-ms", "1500", Some(Duration::from_millis(1500))),
+        ("retry-after-ms", "1500.5", Some(Duration::from_micros(1_500_500))),
+        ("retry-after-ms", "0", None),
+        ("retry-after-ms", "-3", None),
+        ("retry-after-ms", "soon", None),
+        ("retry-after", "1", Some(SECOND)),
+        ("retry-after", " 1 ", Some(SECOND)),
+        ("retry-after", "1.5", Some(Duration::from_millis(1500))),
+        ("retry-after", "60", Some(MINUTE)),
+        ("retry-after", "60.001", Some(Duration::from_millis(60_001))),
+        ("retry-after", "171", Some(Duration::from_secs(171))),
+        ("retry-after", "1e300", Some(Duration::MAX)),
+        ("retry-after", "0", None),
+        ("retry-after", "0.0", None),
+        ("retry-after", "-1", None),
+        ("retry-after", "1e-12", None),
+        ("retry-after", "nan", None),
+        ("retry-after", "inf", None),
+        ("retry-after", "-inf", None),
+        ("retry-after", "soon", None),
+        ("retry-after", "", None),
+    ];
+
+    #[test]
+    fn reads_the_wait_of_a_response() {
+        for (name, value, wait) in WAITS.iter().filter(|(name, ..)| !name.is_empty()) {
+            assert_eq!(server_wait(&headers(&[(name, value)])), *wait, "{name}: {value}");
+        }
+        let both = headers(&[("retry-after", "9"), ("retry-after-ms", "1500")]);
+        assert_eq!(server_wait(&both), Some(Duration::from_millis(1500)));
+        let nonsense_first = headers(&[("retry-after", "9"), ("retry-after-ms", "soon")]);
+        assert_eq!(server_wait(&nonsense_first), Some(Duration::from_secs(9)));
+        let mut opaque = HeaderMap::new();
+        opaque.insert("retry-after", HeaderValue::from_bytes(b"\xff").unwrap());
+        assert_eq!(server_wait(&opaque), None);
+    }
+
+    #[test]
+    fn the_whole_table() {
+        // 408, 409, 429 and everything from 500 on; all others once.
+        const STATUSES: [(u16, bool); 24] = [
+            (300, false),
+            (307, false),
+            (400, false),
+            (401, false),
+            (402, false),
+            (403, false),
+            (404, false),
+            (407, false),
+            (408, true),
+            (409, true),
+            (410, false),
+            (412, false),
+            (413, false),
+            (422, false),
+            (428, false),
+            (429, true),
+            (430, false),
+            (431, false),
+            (499, false),
+            (500, true),
+            (503, true),
+            (504, true),
+            (529, true),
+            (599, true),
+        ];
+        const SHOULD: [Option<&str>; 4] = [None, Some("true"), Some("false"), Some("perhaps")];
+        const CODES: [(Option<&str>, bool); 4] = [
+            (None, false),
+            (Some("ramp_limit_exceeded"), false),
+            (Some("enforced_spend_limit_reached"), true),
+            (Some("contract_spend_limit_reached"), true),
+        ];
+        const BACKOFF_MS: [u64; 7] = [500, 1000, 2000, 4000, 8000, 8000, 8000];
+
+        let mut cases = 0_u32;
+        let mut retried = 0_u32;
+        for (status, by_status) in STATUSES {
+            for should in SHOULD {
+                for (code, spend_limit) in CODES {
+                    for (name, value, wait) in WAITS {
+                        for max_retries in [0, 2, 6] {
+                            for retries in 0..7_u32 {
+                                let mut all = headers(&[]);
+                                if !name.is_empty() {
+                                    all.insert(name, value.parse().unwrap());
+                                }
+                                if let Some(should) = should {
+                                    all.insert("x-should-retry", should.parse().unwrap());
+                                }
+                                let failure = Failure { error_code: code, ..api(status, &all) };
+                                let policy = RetryPolicy { max_retries, ..POLICY };
+
+                                let wanted = match should {
+                                    Some("true") => true,
+                                    Some("false") => false,
+                                    _ => by_status,
+                                };
+                                let expected = if retries >= max_retries || spend_limit || !wanted {
+                                    Verdict::Stop
+                                } else {
+                                    match wait {
+                                        Some(wait) if wait > MINUTE => Verdict::Stop,
+                                        Some(wait) => Verdict::Retry(wait),
+                                        None => Verdict::Retry(Duration::from_millis(
+                                            BACKOFF_MS[retries as usize],
+                                        )),
+                                    }
+                                };
+                                assert_eq!(
+                                    verdict(failure, retries, policy, 0.0),
+                                    expected,
+                                    "{status} {should:?} {code:?} {name}: {value}, {retries} of {max_retries}"
+                                );
+                                cases += 1;
+                                retried += u32::from(expected != Verdict::Stop);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        println!("{cases} cases, {retried} of them retried");
+        assert_eq!(cases as usize, STATUSES.len() * SHOULD.len() * CODES.len() * WAITS.len() * 3 * 7);
+        assert!(retried > 1000, "only {retried}");
+    }
+
+    #[test]
+    fn every_kind_has_its_verdict() {
+        const KINDS: [(ErrorKind, bool); 7] = [
+            (ErrorKind::Api, false),
+            (ErrorKind::Config, false),
+            (ErrorKind::Connect, true),
+            (ErrorKind::Decode, false),
+            (ErrorKind::Request, false),
+            (ErrorKind::Timeout, true),
+            (ErrorKind::Transport, true),
+        ];
+        let none = HeaderMap::new();
+        for (kind, retried) in KINDS {
+            let failure = Failure { kind, status: None, ..api(200, &none) };
+            assert_eq!(is_transient(failure), retried, "{kind:?}");
+        }
+        let empty = Failure { kind: ErrorKind::Decode, empty_body: true, ..api(200, &none) };
+        assert!(is_transient(empty));
+        let should = headers(&[("x-should-retry", "true")]);
+        assert!(!is_transient(Failure { kind: ErrorKind::Config, ..api(200, &should) }));
+    }
+
+    #[test]
+    fn an_error_inside_a_200_goes_by_its_type() {
+        let none = HeaderMap::new();
+        for (text, retried) in [
+            ("overloaded_error", true),
+            ("rate_limit_error", true),
+            ("api_error", true),
+            ("timeout_error", true),
+            ("conflict_error", true),
+            ("invalid_request_error", false),
+            ("authentication_error", false),
+            ("brand_new_error", false),
+        ] {
+            let error_type = ApiErrorType::from(text);
+            let inside = Failure { error_type: Some(&error_type), ..api(200, &none) };
+            assert_eq!(is_transient(inside), retried, "{text}");
+            let outside = Failure { error_type: Some(&error_type), ..api(400, &none) };
+            assert!(!is_transient(outside), "{text}");
+        }
+    }
+
+    #[test]
+    fn jitter_takes_up_to_a_quarter() {
+        for (jitter, millis) in [(0.0, 500), (0.5, 437), (1.0, 375), (7.0, 375), (-1.0, 500)] {
+            assert_eq!(backoff(0, jitter).as_millis(), millis, "{jitter}");
+        }
+        assert_eq!(backoff(u32::MAX, 1.0), Duration::from_secs(6));
+    }
 }

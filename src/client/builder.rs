@@ -1,0 +1,406 @@
+//! How a client is made.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{HeaderName, HeaderValue, USER_AGENT};
+
+use super::auth::Auth;
+use super::base_url::BaseUrl;
+use super::headers::{self, ClientHeaders};
+use super::options::{DEFAULT_MAX_TOKENS, DEFAULT_MODEL};
+use super::retry::RetryPolicy;
+use super::{Client, Inner};
+use crate::error::{Error, ErrorKind, Result};
+use crate::messages::options::RequestDefaults;
+
+/// Makes a [`Client`].
+///
+/// Setters never fail; [`build`](Self::build) reports what is wrong. Nothing is read from the
+/// environment unless the builder comes from [`from_env`](Self::from_env), and what a setter says
+/// wins over the environment. `Debug` shows no credential and no header value.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use agentloop::client::Client;
+///
+/// let client = Client::builder()
+///     .api_key("sk-ant-…".replace('…', "example"))
+///     .base_url("http://127.0.0.1:8080")
+///     .max_retries(4)
+///     .idle_timeout(Duration::from_secs(120))
+///     .build()?;
+/// # Ok::<(), agentloop::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct ClientBuilder {
+    auth: Option<Setting<Auth>>,
+    base_url: Setting<String>,
+    model: Setting<String>,
+    max_tokens: u64,
+    api_version: String,
+    user_agent: String,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    betas: Vec<String>,
+    retry: RetryPolicy,
+    connect_timeout: Duration,
+    idle_timeout: Duration,
+    timeout: Option<Duration>,
+    no_proxy: bool,
+    http: Option<reqwest::Client>,
+    /// The first header that could not be made.
+    invalid: Option<Error>,
+}
+
+/// A value and where it came from, for the error that it may cause.
+#[derive(Clone)]
+struct Setting<T> {
+    origin: &'static str,
+    value: Result<T>,
+}
+
+impl<T> Setting<T> {
+    fn new(origin: &'static str, value: T) -> Self {
+        Self { origin, value: Ok(value) }
+    }
+
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> Setting<U> {
+        Setting { origin: self.origin, value: self.value.map(change) }
+    }
+}
+
+impl ClientBuilder {
+    pub(crate) fn new() -> Self {
+        Self {
+            auth: None,
+            base_url: Setting::new("`base_url`", DEFAULT_BASE_URL.to_owned()),
+            model: Setting::new("`default_model`", DEFAULT_MODEL.to_owned()),
+            max_tokens: DEFAULT_MAX_TOKENS,
+            api_version: DEFAULT_API_VERSION.to_owned(),
+            user_agent: concat!("agentloop/", env!("CARGO_PKG_VERSION")).to_owned(),
+            headers: Vec::new(),
+            betas: Vec::new(),
+            retry: RetryPolicy { max_retries: 2, longest_wait: Duration::from_secs(60) },
+            connect_timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(600),
+            timeout: None,
+            no_proxy: false,
+            http: None,
+            invalid: None,
+        }
+    }
+
+    /// A builder that starts from the environment.
+    ///
+    /// | variable | is |
+    /// | --- | --- |
+    /// | `ANTHROPIC_API_KEY` | [`api_key`](Self::api_key) |
+    /// | `ANTHROPIC_AUTH_TOKEN` | [`auth_token`](Self::auth_token), if there is no key |
+    /// | `ANTHROPIC_BASE_URL` | [`base_url`](Self::base_url) |
+    /// | `ANTHROPIC_MODEL` | [`default_model`](Self::default_model) |
+    ///
+    /// A variable that is empty or blank counts as not set. Setters called afterwards win.
+    pub fn from_env() -> Self {
+        Self::from_vars(|name| env::var_os(name))
+    }
+
+    pub(crate) fn from_vars(var: impl Fn(&str) -> Option<OsString>) -> Self {
+        let read = |name: &str, origin: &'static str| {
+            let value = match var(name)?.into_string() {
+                Ok(value) if value.trim().is_empty() => return None,
+                Ok(value) => Ok(value),
+                Err(_) => Err(Error::config(format!("{origin} is not valid Unicode"))),
+            };
+            Some(Setting { origin, value })
+        };
+        let key = read("ANTHROPIC_API_KEY", "`ANTHROPIC_API_KEY`");
+        let token = read("ANTHROPIC_AUTH_TOKEN", "`ANTHROPIC_AUTH_TOKEN`");
+        if key.is_some() && token.is_some() {
+            tracing::warn!("both ANTHROPIC_API_KEY and ANTHROPIC_AUTH_TOKEN are set: the key is used");
+        }
+        let mut builder = Self::new();
+        builder.auth =
+            key.map(|key| key.map(Auth::ApiKey)).or_else(|| token.map(|token| token.map(Auth::Bearer)));
+        if let Some(base_url) = read("ANTHROPIC_BASE_URL", "`ANTHROPIC_BASE_URL`") {
+            builder.base_url = base_url;
+        }
+        if let Some(model) = read("ANTHROPIC_MODEL", "`ANTHROPIC_MODEL`") {
+            builder.model = model;
+        }
+        builder
+    }
+
+    /// The credential.
+    pub fn auth(mut self, auth: Auth) -> Self {
+        self.auth = Some(Setting::new("`auth`", auth));
+        self
+    }
+
+    /// An API key: short for [`auth`](Self::auth) with [`Auth::ApiKey`].
+    pub fn api_key(mut self, key: impl Into<String>) -> Self {
+        self.auth = Some(Setting::new("`api_key`", Auth::ApiKey(key.into())));
+        self
+    }
+
+    /// A bearer token: short for [`auth`](Self::auth) with [`Auth::Bearer`].
+    pub fn auth_token(mut self, token: impl Into<String>) -> Self {
+        self.auth = Some(Setting::new("`auth_token`", Auth::Bearer(token.into())));
+        self
+    }
+
+    /// Where the API is, `https://api.anthropic.com` by default.
+    ///
+    /// A path prefix and a query are kept, and a `/v1` at the end is the API's own: `http://h`,
+    /// `http://h/` and `http://h/v1/` are the same.
+    pub fn base_url(mut self, url: impl Into<String>) -> Self {
+        self.base_url = Setting::new("`base_url`", url.into());
+        self
+    }
+
+    /// The value of `anthropic-version`, `2026-10-21` by default.
+    pub fn api_version(mut self, version: impl Into<String>) -> Self {
+        self.api_version = version.into();
+        self
+    }
+
+    /// The value of `user-agent`.
+    pub fn user_agent(mut self, user_agent: impl Into<String>) -> Self {
+        self.user_agent = user_agent.into();
+        self
+    }
+
+    /// A header for every request; a request's own header of the same name replaces it.
+    ///
+    /// Of several values for one name the last counts, except for `anthropic-beta`, whose values
+    /// are joined with those of [`beta`](Self::beta). An `x-api-key` or `authorization` replaces
+    /// the credential of [`auth`](Self::auth).
+    pub fn header<N, V>(mut self, name: N, value: V) -> Self
+    where
+        N: TryInto<HeaderName>,
+        V: TryInto<HeaderValue>,
+    {
+        match headers::pair(name, value, ErrorKind::Config) {
+            Ok(pair) => self.headers.push(pair),
+            Err(error) => {
+                self.invalid.get_or_insert(error);
+            }
+        }
+        self
+    }
+
+    /// A beta for every request.
+    ///
+    /// `anthropic-beta` is one header: the client's betas, then the request's, then what raw
+    /// `anthropic-beta` headers name, each once.
+    pub fn beta(mut self, beta: impl Into<String>) -> Self {
+        self.betas.push(beta.into());
+        self
+    }
+
+    /// The model of requests that name none, [`DEFAULT_MODEL`] unless it is set.
+    pub fn default_model(mut self, model: impl Into<String>) -> Self {
+        self.model = Setting::new("`default_model`", model.into());
+        self
+    }
+
+    /// `max_tokens` of requests that set none, [`DEFAULT_MAX_TOKENS`] unless it is set.
+    pub fn default_max_tokens(mut self, max_tokens: u64) -> Self {
+        self.max_tokens = max_tokens;
+        self
+    }
+
+    /// How often a failed request is sent again, twice by default; 0 turns retries off.
+    ///
+    /// [`ErrorKind`] says which failures are retried.
+    pub fn max_retries(mut self, max_retries: u32) -> Self {
+        self.retry.max_retries = max_retries;
+        self
+    }
+
+    /// The longest wait that is taken over from the server, 60 seconds by default.
+    ///
+    /// A wait is never shortened: if the server asks for a longer one, the error is returned at
+    /// once and [`Error::retry_after`] tells the wait.
+    pub fn max_retry_wait(mut self, longest: Duration) -> Self {
+        self.retry.longest_wait = longest;
+        self
+    }
+
+    /// The limit for making a connection, 5 seconds by default.
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// The limit for each phase without progress, 600 seconds by default.
+    ///
+    /// It counts while the request body goes out (each piece that the connection takes is
+    /// progress), while waiting for the response's headers, and between two reads of its body.
+    /// Models that think for long send nothing for minutes. `Duration::MAX` is no limit.
+    pub fn idle_timeout(mut self, limit: Duration) -> Self {
+        self.idle_timeout = limit;
+        self
+    }
+
+    /// The limit of a call as a whole, all attempts and waits included; none by default.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+
+    /// Uses no proxy, whatever the environment says.
+    ///
+    /// By default `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` (SOCKS included) and `NO_PROXY` count.
+    pub fn no_proxy(mut self) -> Self {
+        self.no_proxy = true;
+        self
+    }
+
+    /// Sends through an HTTP client of your own, with its TLS, proxies and pool.
+    ///
+    /// [`connect_timeout`](Self::connect_timeout) and [`no_proxy`](Self::no_proxy) do nothing
+    /// then, and what your client does on its own this crate can't see:
+    ///
+    /// - it follows redirects unless built with `redirect(Policy::none())`, and then sends
+    ///   `x-api-key` and your own headers to the new host;
+    /// - it may retry by itself (`retry(reqwest::retry::never())` turns that off), on top of
+    ///   [`max_retries`](Self::max_retries);
+    /// - its `timeout` ends healthy long replies, and its `read_timeout` fails a stream whose
+    ///   reader paused;
+    /// - with a decompression feature on it asks for compressed replies, which may arrive late;
+    /// - its default headers are sent too, where this crate sets none of that name.
+    pub fn http_client(mut self, http: reqwest::Client) -> Self {
+        self.http = Some(http);
+        self
+    }
+
+    /// Makes the client. No request is sent.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] if there is no credential, if a credential, URL, header or limit is
+    /// not valid, or if TLS can't be set up. The error names the setter or the variable and never
+    /// the value.
+    pub fn build(self) -> Result<Client> {
+        if let Some(error) = self.invalid {
+            return Err(error);
+        }
+        for (limit, setter) in [
+            (Some(self.connect_timeout), "connect_timeout"),
+            (Some(self.idle_timeout), "idle_timeout"),
+            (self.timeout, "timeout"),
+        ] {
+            if limit.is_some_and(|limit| limit.is_zero()) {
+                return Err(Error::config(format!("`{setter}` is zero: nothing could be sent in no time")));
+            }
+        }
+        let base_url = BaseUrl::parse(&self.base_url.value?, self.base_url.origin)?;
+        let model = self.model.value?;
+        if model.trim().is_empty() {
+            return Err(Error::config(format!("the model of {} is empty", self.model.origin)));
+        }
+
+        let mut own = vec![
+            (USER_AGENT, plain_value(&self.user_agent, "user_agent")?),
+            (HeaderName::from_static("anthropic-version"), plain_value(&self.api_version, "api_version")?),
+        ];
+        let auth = match self.auth {
+            Some(auth) => {
+                let value = auth.value?;
+                own.extend(value.header(auth.origin)?);
+                Some(value)
+            }
+            None => None,
+        };
+        let headers = ClientHeaders::new(own, &self.headers, self.betas)?;
+        if auth.is_none() && !headers.has_credential() {
+            return Err(Error::config(
+                "no credential: set `ANTHROPIC_API_KEY` or `ANTHROPIC_AUTH_TOKEN` and use `from_env`, \
+                 call `api_key` or `auth_token`, or say that none is needed with `Auth::None`",
+            ));
+        }
+
+        let http = match self.http {
+            Some(http) => http,
+            None => {
+                if base_url.is_https() && !cfg!(any(feature = "rustls-tls", feature = "native-tls")) {
+                    return Err(Error::config(format!(
+                        "the base URL of {} is https, and this build of agentloop has no TLS: switch on its \
+                         feature `rustls-tls` or `native-tls`, or give it an `http_client`",
+                        self.base_url.origin
+                    )));
+                }
+                http_client(self.connect_timeout, self.no_proxy)?
+            }
+        };
+        Ok(Client {
+            inner: Arc::new(Inner {
+                http,
+                base_url,
+                auth: auth.unwrap_or(Auth::None),
+                headers,
+                defaults: RequestDefaults { model: model.trim().to_owned(), max_tokens: self.max_tokens },
+                retry: self.retry,
+                idle_timeout: self.idle_timeout,
+                timeout: self.timeout,
+            }),
+        })
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder")
+            .field("auth", &self.auth.as_ref().map(|auth| (auth.origin, auth.value.as_ref().ok())))
+            .field("base_url", &self.base_url.origin)
+            .field("default_model", &self.model.value.as_ref().ok())
+            .field("default_max_tokens", &self.max_tokens)
+            .field("api_version", &self.api_version)
+            .field("headers", &headers::Names(&self.headers))
+            .field("betas", &self.betas)
+            .field("retry", &self.retry)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("idle_timeout", &self.idle_timeout)
+            .field("timeout", &self.timeout)
+            .field("no_proxy", &self.no_proxy)
+            .field("http_client", &self.http.as_ref().map(|_| ".."))
+            .finish_non_exhaustive()
+    }
+}
+
+fn plain_value(text: &str, setter: &str) -> Result<HeaderValue> {
+    HeaderValue::from_str(text.trim()).ok().filter(|value| !value.is_empty()).ok_or_else(|| {
+        Error::config(format!("`{setter}` is empty or holds a character that no header may hold"))
+    })
+}
+
+fn http_client(connect_timeout: Duration, no_proxy: bool) -> Result<reqwest::Client> {
+    // Redirects would carry the key to another host. Retries live in one place, which is not here.
+    // Decompression and Referer are reqwest features that any other crate can switch on.
+    let mut builder = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .referer(false)
+        .no_gzip()
+        .no_brotli()
+        .no_zstd()
+        .no_deflate()
+        .connect_timeout(connect_timeout)
+        .tcp_keepalive(Duration::from_secs(60))
+        // Load balancers close idle connections after 60 seconds and more.
+        .pool_idle_timeout(Duration::from_secs(50));
+    if no_proxy {
+        builder = builder.no_proxy();
+    }
+    builder
+        .build()
+        .map_err(|error| Error::config("the HTTP client can't be set up").with_source(error.without_url()))
+}
+
+const DEFAULT_BASE_URL: &str = "https://api.anthropic.com";
+const DEFAULT_API_VERSION: &str = "2026-10-21";

@@ -1,0 +1,193 @@
+//! One call: its attempts, the waits between them, and its total limit.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use reqwest::{Response, Url};
+use tokio::time::{Instant, sleep};
+
+use super::Client;
+use super::idle::{Phase, within};
+use super::response::{MAX_REPLY, Reading, Reply};
+use super::retry::{self, Failure, RetryPolicy, Verdict};
+use super::transport;
+use crate::error::{Error, Result};
+use crate::messages::ApiError;
+use crate::messages::options::CallOptions;
+
+/// A call ready to be sent, as often as it takes: every attempt sends the same bytes.
+pub(crate) struct Call {
+    client: Client,
+    path: &'static str,
+    url: Url,
+    headers: HeaderMap,
+    segments: Vec<Bytes>,
+    idle: Duration,
+    total: Option<Total>,
+    retry: RetryPolicy,
+}
+
+/// The total limit, and the moment from which it counts.
+#[derive(Clone, Copy)]
+struct Total {
+    start: Instant,
+    limit: Duration,
+}
+
+impl Call {
+    /// Prepares a call to an endpoint. Its total limit counts from here.
+    pub(crate) fn new(
+        client: &Client,
+        path: &'static str,
+        segments: Vec<Bytes>,
+        options: &CallOptions,
+    ) -> Result<Self> {
+        for (limit, setter) in [(options.timeout, "timeout"), (options.idle_timeout, "idle_timeout")] {
+            if limit.is_some_and(|limit| limit.is_zero()) {
+                return Err(Error::request(format!("`{setter}` is zero: nothing could be sent in no time")));
+            }
+        }
+        let inner = &client.inner;
+        let total = options.timeout.or(inner.timeout).map(|limit| Total { start: Instant::now(), limit });
+        Ok(Self {
+            path,
+            url: inner.base_url.endpoint(path),
+            headers: inner.headers.for_call(options)?,
+            segments,
+            idle: options.idle_timeout.unwrap_or(inner.idle_timeout),
+            total,
+            retry: RetryPolicy {
+                max_retries: options.max_retries.unwrap_or(inner.retry.max_retries),
+                ..inner.retry
+            },
+            client: client.clone(),
+        })
+    }
+
+    /// One attempt, up to the head of a 2xx response.
+    pub(crate) async fn send(&self) -> Result<Response> {
+        let http = &self.client.inner.http;
+        let response = transport::send(http, &self.url, &self.headers, &self.segments, self.idle).await?;
+        self.reading().success(response).await
+    }
+
+    /// One attempt, up to the JSON text of a 2xx response.
+    pub(crate) async fn send_for_json(&self) -> Result<Reply> {
+        self.reading().json(self.send().await?).await
+    }
+
+    /// Repeats an attempt as the retry policy says, within the total limit.
+    pub(crate) async fn run<T, F: Future<Output = Result<T>>>(&self, attempt: impl Fn() -> F) -> Result<T> {
+        let mut trail = Trail::default();
+        let outcome = match self.total {
+            None => self.attempts(&mut trail, attempt).await,
+            Some(Total { start, limit }) => {
+                // The attempts before may have used up some of the limit already.
+                match within(self.attempts(&mut trail, attempt), limit, || start).await {
+                    Some(outcome) => outcome,
+                    None => Err(match trail.last.take() {
+                        Some(last) => Phase::Total.timed_out(limit).with_source(last),
+                        None => Phase::Total.timed_out(limit),
+                    }),
+                }
+            }
+        };
+        outcome.map_err(|error| error.with_attempts(trail.attempts))
+    }
+
+    async fn attempts<T, F: Future<Output = Result<T>>>(
+        &self,
+        trail: &mut Trail,
+        attempt: impl Fn() -> F,
+    ) -> Result<T> {
+        loop {
+            let retries = trail.attempts;
+            trail.attempts += 1;
+            tracing::debug!(path = self.path, attempt = trail.attempts, "sending a request");
+            let error = match attempt().await {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+
+            let error_code = error.api_error().and_then(ApiError::error_code);
+            let failure = Failure::of(&error, error_code.as_deref());
+            let is_transient = retry::is_transient(failure);
+            let verdict = match retry::verdict(failure, retries, self.retry, jitter()) {
+                Verdict::Retry(wait) if self.is_beyond(wait) => Verdict::Stop,
+                verdict => verdict,
+            };
+            let (kind, status, request_id) = (error.kind(), error.status(), error.request_id());
+            match verdict {
+                Verdict::Stop => {
+                    tracing::debug!(
+                        path = self.path,
+                        attempt = trail.attempts,
+                        ?kind,
+                        status,
+                        request_id,
+                        "giving up"
+                    );
+                    return Err(error.with_retryable(is_transient));
+                }
+                Verdict::Retry(wait) => {
+                    tracing::warn!(
+                        path = self.path,
+                        attempt = trail.attempts,
+                        ?kind,
+                        status,
+                        request_id,
+                        ?wait,
+                        "the attempt failed, trying again after a wait"
+                    );
+                    trail.last = Some(error);
+                    sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    /// True if the total limit ends before this wait does: the error at hand says more than that.
+    fn is_beyond(&self, wait: Duration) -> bool {
+        self.total.is_some_and(|Total { start, limit }| limit.saturating_sub(start.elapsed()) <= wait)
+    }
+
+    fn reading(&self) -> Reading<'_> {
+        Reading { idle: self.idle, cap: MAX_REPLY, sent: &self.headers }
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("path", &self.path).field("retry", &self.retry).finish_non_exhaustive()
+    }
+}
+
+/// What a call leaves behind, readable also when its limit cuts it off.
+#[derive(Default)]
+struct Trail {
+    attempts: u32,
+    last: Option<Error>,
+}
+
+/// A number in `0.0..1.0`, different each time: every `RandomState` has keys of its own.
+fn jitter() -> f64 {
+    let bits = RandomState::new().build_hasher().finish() >> 11;
+    bits as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_is_spread_over_its_range() {
+        let all: Vec<f64> = (0..400).map(|_| jitter()).collect();
+        assert!(all.iter().all(|x| (0.0..1.0).contains(x)));
+        let low = all.iter().filter(|x| **x < 0.5).count();
+        assert!((100..300).contains(&low), "{low} of 400 below a half");
+    }
+}

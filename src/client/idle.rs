@@ -1,0 +1,133 @@
+//! Limits of time that count from the last progress.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::error::{Error, ErrorKind};
+
+/// Where a call stood when its time ran out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Connect,
+    Send,
+    Headers,
+    Body,
+    Total,
+}
+
+impl Phase {
+    /// The error for a limit that was passed in this phase.
+    pub(crate) fn timed_out(self, limit: Duration) -> Error {
+        let (what, setter) = match self {
+            Self::Connect => ("no connection", "idle_timeout"),
+            Self::Send => ("sending the request body made no progress", "idle_timeout"),
+            Self::Headers => ("waiting for the response headers brought nothing", "idle_timeout"),
+            Self::Body => ("reading the response body made no progress", "idle_timeout"),
+            Self::Total => ("the call as a whole did not end", "timeout"),
+        };
+        Error::new(ErrorKind::Timeout, format!("{what} within {limit:?} (the limit of `{setter}`)"))
+    }
+}
+
+/// Drives `work` until `limit` has passed since `last_progress()`; `None` if it has.
+///
+/// The work is polled before the clock is looked at: what is ready counts, however long nobody
+/// asked for it.
+pub(crate) async fn within<F: Future>(
+    work: F,
+    limit: Duration,
+    last_progress: impl Fn() -> Instant,
+) -> Option<F::Output> {
+    let mut work = pin!(work);
+    let mut timer = pin!(sleep(limit));
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = work.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            match last_progress().checked_add(limit) {
+                Some(deadline) if deadline > Instant::now() => timer.as_mut().reset(deadline),
+                Some(_) => return Poll::Ready(None),
+                // A limit beyond what the clock can hold is never reached.
+                None => return Poll::Pending,
+            }
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::pending;
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn ends_at_the_limit_and_not_before() {
+        let start = Instant::now();
+        assert_eq!(within(pending::<()>(), SECOND, || start).await, None);
+        assert!(start.elapsed() >= SECOND && start.elapsed() < SECOND + Duration::from_millis(5));
+        let late = async { sleep(SECOND - Duration::from_millis(5)).await };
+        assert_eq!(within(late, SECOND, Instant::now).await, Some(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn progress_moves_the_limit() {
+        let start = Instant::now();
+        let last = Cell::new(start);
+        let work = async {
+            for _ in 0..10 {
+                sleep(SECOND * 3 / 4).await;
+                last.set(Instant::now());
+            }
+            pending::<()>().await;
+        };
+        assert_eq!(within(work, SECOND, || last.get()).await, None);
+        let elapsed = start.elapsed();
+        assert!(elapsed >= SECOND * 17 / 2 && elapsed < SECOND * 9, "{elapsed:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_ready_wins_over_a_limit_long_passed() {
+        let start = Instant::now();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let mut work = pin!(within(receiver, SECOND, || start));
+        let first = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
+        assert!(first.is_pending());
+        sender.send(7).unwrap();
+        advance(SECOND * 100).await;
+        assert_eq!(work.await, Some(Ok(7)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_limit_is_none() {
+        let done = within(async { sleep(SECOND * 100_000).await }, Duration::MAX, Instant::now).await;
+        assert_eq!(done, Some(()));
+    }
+
+    #[test]
+    fn errors_name_phase_limit_and_setter() {
+        for (phase, word, setter) in [
+            (Phase::Connect, "connection", "`idle_timeout`"),
+            (Phase::Send, "sending", "`idle_timeout`"),
+            (Phase::Headers, "headers", "`idle_timeout`"),
+            (Phase::Body, "body", "`idle_timeout`"),
+            (Phase::Total, "whole", "`timeout`"),
+        ] {
+            let error = phase.timed_out(Duration::from_millis(1500));
+            let text = error.to_string();
+            assert!(text.contains(word) && text.contains("1.5s") && text.contains(setter), "{text}");
+            assert!(error.is_timeout() && error.is_retryable());
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What a response means: its text, or a typed error.
+
+use std::time::Duration;
+
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
+use http::{HeaderMap, StatusCode};
+use reqwest::{Response, Url};
+
+use super::base_url::without_query;
+use super::transport::read;
+use crate::error::{Error, ErrorKind, Result};
+use crate::messages::ApiError;
+use crate::messages::json::Fields;
+
+/// A JSON text that came with a 2xx status.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+/// How a response is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading<'a> {
+    pub(crate) idle: Duration,
+    /// The longest text that is taken in.
+    pub(crate) cap: usize,
+    /// The request's headers: their secrets are cut out of error texts, since proxies echo them.
+    pub(crate) sent: &'a HeaderMap,
+}
+
+/// The longest reply that is taken in.
+pub(crate) const MAX_REPLY: usize = 256 * 1024 * 1024;
+
+impl Reading<'_> {
+    /// Lets a 2xx response through and turns every other into its error.
+    pub(crate) async fn success(self, mut response: Response) -> Result<Response> {
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let headers = kept(response.headers());
+        if status.is_redirection() {
+            return Err(redirect(&response).with_response(status, headers));
+        }
+        let mut body = Vec::new();
+        let cut = match encoding(response.headers()) {
+            Some(encoding) => Some(coded(&encoding)),
+            None => fill(&mut body, &mut response, self.idle, MAX_ERROR).await.err(),
+        };
+        let text = self.redact(&body);
+        let error = match ApiError::from_json(&text) {
+            Some(api) => {
+                Error::new(ErrorKind::Api, format!("the API answered {}", code(status))).with_api(api)
+            }
+            None => self.foreign(ErrorKind::Api, &response, &text),
+        };
+        let error = match cut {
+            Some(cut) => error.with_source(cut),
+            None => error,
+        };
+        Err(error.with_response(status, headers))
+    }
+
+    /// Reads the JSON text of a 2xx response; an error object inside is an error.
+    pub(crate) async fn json(self, mut response: Response) -> Result<Reply> {
+        let status = response.status();
+        let headers = kept(response.headers());
+        match self.text(&mut response).await {
+            Ok(text) => Ok(Reply { status, headers, text }),
+            Err(error) => Err(error.with_response(status, headers)),
+        }
+    }
+
+    async fn text(self, response: &mut Response) -> Result<String> {
+        if let Some(encoding) = encoding(response.headers()) {
+            return Err(coded(&encoding));
+        }
+        let media_type = media_type(response.headers());
+        if media_type.as_deref() == Some(EVENT_STREAM) {
+            return Err(self.foreign(ErrorKind::Decode, response, ""));
+        }
+        let is_json = media_type.as_deref().is_none_or(is_json);
+        let cap = if is_json { self.cap } else { MAX_ERROR };
+        let announced =
+            response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        if is_json && announced.is_some_and(|length: u64| length > cap as u64) {
+            return Err(too_long(cap));
+        }
+        let mut body = Vec::new();
+        let complete = fill(&mut body, response, self.idle, cap).await?;
+        if body.iter().all(u8::is_ascii_whitespace) {
+            return Err(Error::new(
+                ErrorKind::Decode,
+                format!("the API answered {} with an empty body", code(response.status())),
+            )
+            .with_retryable(true));
+        }
+        if !is_json {
+            return Err(self.foreign(ErrorKind::Decode, response, &self.redact(&body)));
+        }
+        if !complete {
+            return Err(too_long(cap));
+        }
+        let text = String::from_utf8(body).map_err(|error| {
+            Error::new(ErrorKind::Decode, "the reply is not UTF-8").with_source(error.utf8_error())
+        })?;
+        match self.error_inside(&text, response.status()) {
+            Some(error) => Err(error),
+            None => Ok(text),
+        }
+    }
+
+    fn error_inside(self, text: &str, status: StatusCode) -> Option<Error> {
+        let is_error = {
+            let fields = Fields::parse(text)?;
+            match fields.str("type") {
+                Some(kind) => kind == "error",
+                // Gateways leave out the outer `type`.
+                None => fields.get("error").is_some(),
+            }
+        };
+        if !is_error {
+            return None;
+        }
+        let message = format!("the API answered {} with an error inside", code(status));
+        let error = Error::new(ErrorKind::Api, message);
+        Some(match ApiError::from_json(&self.redact(text.as_bytes())) {
+            Some(api) => error.with_api(api),
+            None => error,
+        })
+    }
+
+    /// The error for a body that the API does not send. JSON is never shown: it may hold a prompt.
+    fn foreign(self, kind: ErrorKind, response: &Response, text: &str) -> Error {
+        let mut message = format!("the API answered {}", code(response.status()));
+        match media_type(response.headers()) {
+            Some(media_type) => {
+                message.push_str(" with ");
+                message.push_str(&excerpt(&media_type, 80));
+            }
+            None => message.push_str(" without a content type"),
+        }
+        let hidden = media_type(response.headers()).is_none_or(|kind| is_json(&kind) || kind == EVENT_STREAM)
+            || text.trim_start().starts_with(['{', '[']);
+        if !hidden && !text.trim().is_empty() {
+            message.push_str(": ");
+            message.push_str(&excerpt(text, 200));
+        }
+        Error::new(kind, message)
+    }
+
+    fn redact(self, body: &[u8]) -> String {
+        let mut text = String::from_utf8_lossy(body).into_owned();
+        for value in self.sent.values().filter(|value| value.is_sensitive()) {
+            let Ok(value) = value.to_str() else { continue };
+            // Of `Bearer x` the secret is `x`. Short values are words that texts hold anyway.
+            let secret = value.rsplit(' ').next().unwrap_or(value);
+            if secret.len() >= 8 {
+                text = text.replace(secret, "[redacted]");
+            }
+        }
+        text
+    }
+}
+
+/// The headers that an error or a message keeps.
+pub(crate) fn kept(headers: &HeaderMap) -> HeaderMap {
+    headers
+        .iter()
+        .filter(|(name, _)| KEPT.contains(&name.as_str()) || name.as_str().starts_with("anthropic-"))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+/// Appends a body up to `cap`; false if it is longer.
+async fn fill(body: &mut Vec<u8>, response: &mut Response, idle: Duration, cap: usize) -> Result<bool> {
+    while let Some(piece) = read(response, idle).await? {
+        let room = cap - body.len();
+        body.extend_from_slice(&piece[..piece.len().min(room)]);
+        if piece.len() > room {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn redirect(response: &Response) -> Error {
+    let target = response.headers().get(LOCATION).and_then(|location| {
+        let url: Url = response.url().join(location.to_str().ok()?).ok()?;
+        url.has_host().then(|| format!(" to {}", excerpt(&without_query(&url), 200)))
+    });
+    Error::new(
+        ErrorKind::Decode,
+        format!(
+            "the server answered {}{}: redirects are not followed, set `base_url` to where the API is",
+            code(response.status()),
+            target.unwrap_or_default()
+        ),
+    )
+}
+
+fn encoding(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(CONTENT_ENCODING)?;
+    let value = String::from_utf8_lossy(value.as_bytes()).trim().to_ascii_lowercase();
+    (!value.is_empty() && value != "identity").then(|| excerpt(&value, 80))
+}
+
+fn coded(encoding: &str) -> Error {
+    Error::new(
+        ErrorKind::Decode,
+        format!("the body came with content encoding {encoding}, which was not asked for"),
+    )
+}
+
+fn too_long(cap: usize) -> Error {
+    Error::new(ErrorKind::Decode, format!("the reply is longer than {cap} bytes"))
+}
+
+/// The content type without its parameters, in lower case.
+fn media_type(headers: &HeaderMap) -> Option<String> {
+    let value = String::from_utf8_lossy(headers.get(CONTENT_TYPE)?.as_bytes()).into_owned();
+    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    (!essence.is_empty()).then_some(essence)
+}
+
+fn is_json(media_type: &str) -> bool {
+    matches!(media_type, "application/json" | "text/json") || media_type.ends_with("+json")
+}
+
+/// `502 Bad Gateway`, or the number alone where it has no name.
+fn code(status: StatusCode) -> String {
+    match status.canonical_reason() {
+        Some(reason) => format!("{} {reason}", status.as_u16()),
+        None => status.as_u16().to_string(),
+    }
+}
+
+/// The start of a text on one line, without what a terminal would obey.
+fn excerpt(text: &str, longest: usize) -> String {
+    let mut short = String::new();
+    for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {
+        if !short.is_empty() {
+            short.push(' ');
+        }
+        for c in word.chars() {
+            if short.len() + c.len_utf8() > longest {
+                short.push('…');
+                return short;
+            }
+            short.push(c);
+        }
+    }
+    short
+}
+
+const EVENT_STREAM: &str = "text/event-stream";
+
+/// An error page is read no further than this.
+const MAX_ERROR: usize = 1024 * 1024;
+
+const KEPT: [&str; 7] =
+    ["cf-ray", "content-type", "date", "request-id", "retry-after", "retry-after-ms", "x-should-retry"];

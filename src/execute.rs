@@ -1,0 +1,272 @@
+//! Runs the calls of one turn: bounded, timed, safe from panics.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+use crate::run_loop::{CallStep, PendingCall, Ticket};
+use crate::tool::{ContextParts, States, Tool, ToolContext, ToolError, ToolFuture, ToolOutput};
+
+/// What a panicked call reads like. The payload may hold what the user said.
+const PANICKED: &str = "the tool failed unexpectedly";
+
+/// How the calls of a turn are run.
+pub(crate) struct Executor<'a> {
+    pub(crate) tools: &'a [Tool],
+    /// At least 1.
+    pub(crate) max_concurrency: usize,
+    /// The limit of time for tools without one of their own.
+    pub(crate) limit: Option<Duration>,
+    pub(crate) states: &'a States,
+    pub(crate) cancellation: &'a CancellationToken,
+}
+
+/// A call that runs in a task of its own.
+struct Running {
+    id: Id,
+    ticket: Ticket,
+    name: Box<str>,
+    call: Box<str>,
+    blocking: bool,
+    abort: tokio::task::AbortHandle,
+    /// Cancelled when nobody waits for the call any longer.
+    token: CancellationToken,
+    limit: Option<(Instant, Duration)>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.token.cancel();
+    }
+}
+
+/// The run was cancelled before every call had its result.
+#[derive(Debug)]
+pub(crate) struct Cancelled;
+
+type Tasks = JoinSet<Result<ToolOutput, ToolError>>;
+
+impl Executor<'_> {
+    /// Runs every call of the step that may start, each to exactly one result. Once cancelled it
+    /// starts nothing, stops what runs, and returns when the tasks have ended.
+    pub(crate) async fn run(&self, step: &mut CallStep<'_>) -> Result<(), Cancelled> {
+        let mut waiting: VecDeque<_> = step.pending().into();
+        let iteration = step.iteration();
+        let mut tasks = JoinSet::new();
+        let mut running: Vec<Running> = Vec::new();
+        loop {
+            while running.len() < self.max_concurrency {
+                if self.cancellation.is_cancelled() {
+                    return self.stop(step, &mut tasks, &mut running).await;
+                }
+                let Some(call) = waiting.pop_front() else { break };
+                let Some(tool) = self.tools.iter().find(|tool| tool.name() == Some(call.name())) else {
+                    continue;
+                };
+                // A call that was started before and may not run again is not ours to answer.
+                if !step.start(call.ticket()) {
+                    continue;
+                }
+                let limit = tool.limit().or(self.limit);
+                if self.max_concurrency == 1 && limit.is_none() {
+                    let result = self.inline(tool, &call, iteration).await?;
+                    step.resolve(call.ticket(), result);
+                } else {
+                    running.push(self.spawn(&mut tasks, tool, &call, iteration, limit));
+                }
+            }
+            if running.is_empty() {
+                return Ok(());
+            }
+            self.settle_next(step, &mut tasks, &mut running).await?;
+        }
+    }
+
+    async fn inline(
+        &self,
+        tool: &Tool,
+        call: &PendingCall,
+        iteration: u32,
+    ) -> Result<Result<ToolOutput, ToolError>, Cancelled> {
+        let token = self.cancellation.child_token();
+        // Dropped with this future, so that a blocking tool learns that nobody waits for it.
+        let _guard = token.clone().drop_guard();
+        let cx = self.context(call, iteration, None, token);
+        let span = tracing::debug_span!("tool", name = call.name(), call = call.id());
+        let body = caught(tool.call(call.input().to_owned(), cx)).instrument(span);
+        tokio::select! {
+            // A result that is there counts, also if the run was cancelled meanwhile.
+            biased;
+            result = body => Ok(result.unwrap_or_else(|payload| Err(panicked(call.name(), call.id(), payload)))),
+            () = self.cancellation.cancelled() => Err(Cancelled),
+        }
+    }
+
+    fn spawn(
+        &self,
+        tasks: &mut Tasks,
+        tool: &Tool,
+        call: &PendingCall,
+        iteration: u32,
+        limit: Option<Duration>,
+    ) -> Running {
+        // The limit counts from here: the call has its place and begins to run.
+        let limit = limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
+        let token = self.cancellation.child_token();
+        let cx = self.context(call, iteration, limit.map(|(deadline, _)| deadline), token.clone());
+        let span = tracing::debug_span!("tool", name = call.name(), call = call.id());
+        // The task is the future that catches panics: tokio itself drops it inside a catch too.
+        let abort = tasks.spawn(tool.call(call.input().to_owned(), cx).instrument(span));
+        Running {
+            id: abort.id(),
+            ticket: call.ticket(),
+            name: call.name().into(),
+            call: call.id().into(),
+            blocking: tool.is_blocking(),
+            abort,
+            token,
+            limit,
+        }
+    }
+
+    /// Waits until a task ends or its time is up, and settles that call.
+    async fn settle_next(
+        &self,
+        step: &mut CallStep<'_>,
+        tasks: &mut Tasks,
+        running: &mut Vec<Running>,
+    ) -> Result<(), Cancelled> {
+        let deadline = running.iter().filter_map(|task| task.limit.map(|(deadline, _)| deadline)).min();
+        let timer = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // A result that is there counts, also if its limit has passed or the run was
+            // cancelled meanwhile.
+            biased;
+            Some(ended) = tasks.join_next_with_id() => settle(step, running, ended, Unsaid::Lost),
+            () = self.cancellation.cancelled() => return self.stop(step, tasks, running).await,
+            () = timer => {
+                let now = Instant::now();
+                running.retain(|task| match task.limit {
+                    Some((deadline, limit)) if deadline <= now => {
+                        task.abort.abort();
+                        step.resolve(task.ticket, Err(timed_out(limit, task.blocking)));
+                        false
+                    }
+                    _ => true,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops every task and waits for its end. A call that got its result nevertheless keeps it;
+    /// the others stay started, and whoever goes on with the loop says what that means.
+    async fn stop(
+        &self,
+        step: &mut CallStep<'_>,
+        tasks: &mut Tasks,
+        running: &mut Vec<Running>,
+    ) -> Result<(), Cancelled> {
+        tasks.abort_all();
+        while let Some(ended) = tasks.join_next_with_id().await {
+            settle(step, running, ended, Unsaid::Open);
+        }
+        Err(Cancelled)
+    }
+
+    fn context(
+        &self,
+        call: &PendingCall,
+        iteration: u32,
+        deadline: Option<Instant>,
+        cancellation: CancellationToken,
+    ) -> ToolContext {
+        ToolContext::new(ContextParts {
+            call_id: call.id().to_owned(),
+            tool_name: call.name().to_owned(),
+            iteration,
+            caller: call.caller().and_then(|caller| serde_json::from_str(caller).ok()),
+            deadline,
+            states: self.states.clone(),
+            cancellation,
+        })
+    }
+}
+
+/// Polls a call to its end and drops it, catching what either panics with.
+async fn caught(future: ToolFuture) -> Result<Result<ToolOutput, ToolError>, Box<dyn Any + Send>> {
+    let mut slot = Some(future);
+    let ended = poll_fn(|cx| {
+        let Some(future) = slot.as_mut() else { return Poll::Pending };
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(result)) => Poll::Ready(Ok(result)),
+            Err(payload) => Poll::Ready(Err(payload)),
+        }
+    })
+    .await;
+    match catch_unwind(AssertUnwindSafe(|| drop(slot))) {
+        Ok(()) => ended,
+        Err(payload) => ended.and(Err(payload)),
+    }
+}
+
+fn panicked(name: &str, call: &str, payload: Box<dyn Any + Send>) -> ToolError {
+    tracing::error!(tool = name, call, "the tool panicked");
+    // The payload's own destructor may panic as well.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+    ToolError::new(PANICKED)
+}
+
+/// What becomes of a call whose task was stopped from outside.
+#[derive(Clone, Copy)]
+enum Unsaid {
+    /// It gets an error result.
+    Lost,
+    /// It stays started.
+    Open,
+}
+
+fn settle(
+    step: &mut CallStep<'_>,
+    running: &mut Vec<Running>,
+    ended: Result<(Id, Result<ToolOutput, ToolError>), JoinError>,
+    unsaid: Unsaid,
+) {
+    let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+    // A task that was timed out has its result already and is not among them.
+    let Some(at) = running.iter().position(|task| task.id == id) else { return };
+    let task = running.remove(at);
+    let result = match ended {
+        Ok((_, result)) => result,
+        Err(error) => match (error.try_into_panic(), unsaid) {
+            (Ok(payload), _) => Err(panicked(&task.name, &task.call, payload)),
+            (Err(_), Unsaid::Lost) => {
+                Err(ToolError::new("the tool was stopped before it was done, its effects are unknown"))
+            }
+            (Err(_), Unsaid::Open) => return,
+        },
+    };
+    step.resolve(task.ticket, result);
+}
+
+fn timed_out(limit: Duration, blocking: bool) -> ToolError {
+    let rest = match blocking {
+        true => "it could not be stopped and may still go on; what it did so far is unknown",
+        false => "it was stopped; what it did so far is unknown",
+    };
+    ToolError::new(format!("tool timed out after {} ms: {rest}", limit.as_millis()))
+}

@@ -1,0 +1,245 @@
+//! The rules of a run and its tools.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{Error, Result};
+use crate::messages::MessageRequest;
+use crate::run_loop::{Rules, RunLoop, Stop};
+use crate::tool::{States, Tool};
+
+/// Runs the loop: sends the request, runs the tools that the model asks for, answers with all
+/// results in one user message, and repeats until the model is done.
+///
+/// Setters take the runner and give it back, and never fail: the first error is kept and returned
+/// by [`check`](Self::check) and by every run, before any request. Cloning is cheap, so what
+/// belongs to one run is set on a clone: `runner.clone().state(session).run(…)`.
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use agentloop::testing::{Reply, Server};
+/// use agentloop::{Tool, ToolRunner};
+/// use serde::Deserialize;
+/// use serde_json::json;
+///
+/// #[derive(Deserialize)]
+/// struct Add {
+///     a: i64,
+///     b: i64,
+/// }
+///
+/// let schema = json!({
+///     "type": "object",
+///     "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+///     "required": ["a", "b"],
+/// });
+/// let runner = ToolRunner::new()
+///     .tool(Tool::new("add", "Adds two integers", schema).handler(|add: Add| async move {
+///         (add.a + add.b).to_string()
+///     }));
+///
+/// let server = Server::start([
+///     Reply::tool_use([("toolu_1", "add", json!({"a": 2, "b": 3}))]),
+///     Reply::text("It is 5."),
+/// ])
+/// .await;
+/// let run = runner.run(&server.client(), "What is 2 plus 3?").await?;
+/// assert_eq!(run.text(), "It is 5.");
+/// assert_eq!(run.iterations(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+#[must_use = "a runner does nothing until it is run"]
+pub struct ToolRunner {
+    pub(super) inner: Arc<Inner>,
+}
+
+#[derive(Clone)]
+pub(super) struct Inner {
+    pub(super) tools: Vec<Tool>,
+    pub(super) max_concurrency: usize,
+    pub(super) tool_timeout: Option<Duration>,
+    pub(super) states: States,
+    pub(super) cancellation: CancellationToken,
+    rules: Rules,
+    error: Option<Error>,
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        Self {
+            tools: Vec::new(),
+            max_concurrency: 1,
+            tool_timeout: None,
+            states: States::default(),
+            cancellation: CancellationToken::new(),
+            rules: Rules::new(),
+            error: None,
+        }
+    }
+}
+
+impl ToolRunner {
+    /// A runner without tools: ten requests, one call at a time, no limit of time.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn edit(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+        change(Arc::make_mut(&mut self.inner));
+        self
+    }
+
+    fn fail(self, error: Error) -> Self {
+        self.edit(|inner| {
+            inner.error.get_or_insert(error);
+        })
+    }
+
+    /// Adds a tool. It goes to the API behind the request's own definitions and the tools added
+    /// before. A name that is taken, and a custom tool without a handler, are refused.
+    pub fn tool(self, tool: Tool) -> Self {
+        match self.accept(&tool) {
+            Ok(rules) => self.edit(|inner| {
+                inner.rules = rules;
+                inner.tools.push(tool);
+            }),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Adds tools, in this order.
+    pub fn tools(self, tools: impl IntoIterator<Item = Tool>) -> Self {
+        tools.into_iter().fold(self, Self::tool)
+    }
+
+    /// The rules with one more tool.
+    fn accept(&self, tool: &Tool) -> Result<Rules> {
+        let definition = tool.definition()?;
+        let mut rules = self.inner.rules.clone().definition(definition.get());
+        match tool.name() {
+            Some(name) => {
+                let shown = name.escape_debug();
+                if self.inner.tools.iter().any(|other| other.name() == Some(name)) {
+                    return Err(Error::request(format!("two tools are named `{shown}`")));
+                }
+                if tool.is_custom() && !tool.has_handler() {
+                    return Err(Error::request(format!(
+                        "the tool `{shown}` has no handler, and the API can't run it: give it one with `handler`"
+                    )));
+                }
+                if tool.has_handler() {
+                    rules = rules.handler(name);
+                }
+                if tool.is_idempotent() {
+                    rules = rules.idempotent(name);
+                }
+            }
+            None if tool.has_handler() => {
+                return Err(Error::request(
+                    "a tool without a name can't have a handler: no call would reach it",
+                ));
+            }
+            None => {}
+        }
+        Ok(rules)
+    }
+
+    /// How many requests a run may make; resumed pauses count, HTTP retries do not. 10 by
+    /// default, at least 1. Reaching it is an error that hands the conversation back (row J9).
+    pub fn max_iterations(self, requests: u32) -> Self {
+        if requests == 0 {
+            return self
+                .fail(Error::request("`max_iterations` must be at least 1: a run begins with a request"));
+        }
+        self.edit(|inner| inner.rules = inner.rules.clone().max_iterations(requests))
+    }
+
+    /// How many calls of a turn may run at once. 1 by default: they run one after another in the
+    /// calling task. Above that each call has a task of its own, and results still keep the order
+    /// of the calls (row J12).
+    pub fn max_concurrency(self, calls: usize) -> Self {
+        if calls == 0 {
+            return self.fail(Error::request("`max_concurrency` must be at least 1"));
+        }
+        self.edit(|inner| inner.max_concurrency = calls)
+    }
+
+    /// The limit of time for each call whose tool has none of its own; none by default. It counts
+    /// from the start of the call. A call that reaches it is stopped at its next await, and the
+    /// model reads `tool timed out after N ms` (row J13). What it did until then stays done.
+    ///
+    /// A limit puts each call in a task of its own. On a current-thread runtime a tool that never
+    /// awaits can't be stopped, and the limit is seen only when it returns; use
+    /// [`Tool::blocking`] for such work.
+    pub fn tool_timeout(self, limit: Duration) -> Self {
+        self.edit(|inner| inner.tool_timeout = Some(limit))
+    }
+
+    /// Goes on by itself after the stop reason `compaction`, which otherwise ends the run.
+    pub fn resume_compaction(self, resume: bool) -> Self {
+        self.edit(|inner| inner.rules = inner.rules.clone().resume_compaction(resume))
+    }
+
+    /// How many bytes of text a result may hold, 1 MiB by default. A longer text keeps its
+    /// beginning and its end, with a note of its size between them.
+    pub fn max_result_bytes(self, bytes: usize) -> Self {
+        self.edit(|inner| inner.rules = inner.rules.clone().max_result_bytes(bytes))
+    }
+
+    /// How many bytes of text an error result may hold, 16 KiB by default.
+    pub fn max_error_bytes(self, bytes: usize) -> Self {
+        self.edit(|inner| inner.rules = inner.rules.clone().max_error_bytes(bytes))
+    }
+
+    /// Gives every call a value, one per type, which it finds with
+    /// [`ToolContext::state`](crate::tool::ToolContext::state).
+    pub fn state<T: Send + Sync + 'static>(self, value: T) -> Self {
+        self.edit(|inner| inner.states.insert(value))
+    }
+
+    /// Lets this token cancel the run: a request in flight and a wait before a retry end at once,
+    /// no call starts any more, and calls that run are stopped at their next await. A cancelled
+    /// run returns when its tasks have ended; a blocking tool can only be told, through
+    /// [`ToolContext`](crate::tool::ToolContext).
+    pub fn cancel(self, token: CancellationToken) -> Self {
+        self.edit(|inner| inner.cancellation = token)
+    }
+
+    /// Returns the first error of a setter or a tool.
+    ///
+    /// # Errors
+    /// The first call of a setter that was refused.
+    pub fn check(&self) -> Result<()> {
+        self.inner.error.clone().map_or(Ok(()), Err)
+    }
+
+    /// The loop for a request, by this runner's rules. An error that a setter kept makes it one
+    /// that is done before it begins.
+    #[must_use]
+    pub fn run_loop(&self, request: impl Into<MessageRequest>) -> RunLoop {
+        let rules = match &self.inner.error {
+            Some(error) => self.inner.rules.clone().refuse(Stop::from(error.clone())),
+            None => self.inner.rules.clone(),
+        };
+        RunLoop::new(request, rules)
+    }
+}
+
+impl fmt::Debug for ToolRunner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolRunner")
+            .field("tools", &self.inner.tools.iter().map(Tool::name).collect::<Vec<_>>())
+            .field("max_concurrency", &self.inner.max_concurrency)
+            .field("tool_timeout", &self.inner.tool_timeout)
+            .field("states", &self.inner.states)
+            .field("rules", &self.inner.rules)
+            .field("error", &self.inner.error)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,110 @@
+//! The driver: the only loop with an await.
+
+use tracing::Instrument as _;
+
+use super::builder::ToolRunner;
+use super::error::RunError;
+use crate::client::Client;
+use crate::execute::Executor;
+use crate::messages::{MessageRequest, StopReason};
+use crate::run_loop::{Run, RunErrorKind, RunLoop, Step, Stop};
+
+impl ToolRunner {
+    /// Runs a request to its end.
+    ///
+    /// # Errors
+    /// A request failed, the cap was reached, a reply broke the API's rules, the run was
+    /// cancelled, or the request or the runner can't be used as they are. Each error has the
+    /// conversation so far. What a tool does wrong is no error: the model gets to read it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the run, and the conversation is gone with it; use
+    /// [`drive`](Self::drive) with a loop of your own to keep it. A request in flight is closed.
+    /// A tool that runs inline is gone when the drop returns. A tool in a task is never polled
+    /// again, but a poll that is running on another thread ends at its next await, and its
+    /// destructors run on the runtime shortly after the drop returned: child processes, locks,
+    /// files. A blocking tool runs to its end.
+    pub async fn run(&self, client: &Client, request: impl Into<MessageRequest>) -> Result<Run, RunError> {
+        let run_loop = self.run_loop(request);
+        self.finish(client, run_loop).await
+    }
+
+    async fn finish(&self, client: &Client, mut run_loop: RunLoop) -> Result<Run, RunError> {
+        match self.drive(client, &mut run_loop).await {
+            Ok(()) => run_loop.into_run().map_err(|run_loop| {
+                RunError::new(Stop::new(RunErrorKind::Request, "the loop is not done"), run_loop)
+            }),
+            Err(stop) => Err(RunError::new(stop, run_loop)),
+        }
+    }
+
+    /// Drives a loop until it is done, or until something stops it. The loop stays the caller's,
+    /// so it can be driven again, by this runner or by another that has the same tools.
+    ///
+    /// A call that was started and has no result, because an earlier driver was dropped, is never
+    /// run again by itself: it is answered as interrupted, unless its tool is idempotent or
+    /// [`RunLoop::rerun`] says otherwise. The cap that counts is the loop's own.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), without the loop. A runner that lacks a handler which the loop's
+    /// rules name stops before anything is sent or run.
+    ///
+    /// # Cancel safety
+    /// Safe: the loop is valid at every moment. A request in flight is lost and was not counted;
+    /// calls that have a result keep it; calls that were started are known as started. What
+    /// happens to tools that run is told at [`run`](Self::run).
+    pub async fn drive(&self, client: &Client, run_loop: &mut RunLoop) -> Result<(), Stop> {
+        let lacking = |name: &&str| {
+            !self.inner.tools.iter().any(|tool| tool.name() == Some(name) && tool.has_handler())
+        };
+        if let Some(name) = run_loop.handlers().find(lacking) {
+            let text = format!(
+                "the loop needs a handler for the tool `{}`, which this runner lacks",
+                name.escape_debug()
+            );
+            return Err(Stop::new(RunErrorKind::MissingTool, text));
+        }
+        run_loop.interrupt_started();
+        self.steps(client, run_loop).instrument(tracing::debug_span!("run")).await
+    }
+
+    async fn steps(&self, client: &Client, run_loop: &mut RunLoop) -> Result<(), Stop> {
+        let cancellation = &self.inner.cancellation;
+        let executor = Executor {
+            tools: &self.inner.tools,
+            max_concurrency: self.inner.max_concurrency,
+            limit: self.inner.tool_timeout,
+            states: &self.inner.states,
+            cancellation,
+        };
+        loop {
+            let repairs = run_loop.repairs().len();
+            match run_loop.step() {
+                Step::Send(step) => {
+                    let reply = tokio::select! {
+                        biased;
+                        () = cancellation.cancelled() => return Err(Stop::cancelled()),
+                        reply = client.create(step.request()) => reply?,
+                    };
+                    tracing::debug!(
+                        stop_reason = reply.stop_reason().map(StopReason::as_str),
+                        request_id = reply.request_id(),
+                        input_tokens = reply.usage().total_input_tokens(),
+                        output_tokens = reply.usage().output_tokens,
+                        "reply"
+                    );
+                    step.complete(reply)?;
+                    for repair in &run_loop.repairs()[repairs..] {
+                        tracing::warn!(%repair, "the API would refuse its own reply as it came");
+                    }
+                }
+                Step::Call(mut step) => match executor.run(&mut step).await {
+                    Ok(()) => step.finish(),
+                    Err(_) => return Err(Stop::cancelled()),
+                },
+                Step::Done(Ok(_)) => return Ok(()),
+                Step::Done(Err(stop)) => return Err(stop),
+            }
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The client over real sockets.
+
+mod requests;
+mod server;
