@@ -6,6 +6,8 @@ mod execute;
 pub mod messages;
 pub mod run_loop;
 pub mod runner;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod tool;
 
 pub use client::{Client, ClientBuilder};

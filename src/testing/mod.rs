@@ -1,0 +1,65 @@
+//! A scripted Messages API on a local socket, to test agents against.
+//!
+//! [`Server`] listens on loopback, plays the [`Reply`]s of a [`Script`] one per request, and
+//! records what it was sent. It is strict by default: what the API would refuse, it refuses, with
+//! status 400 and the API's error object, so that a test of a loop also tests that each of its
+//! requests is legal. [`check_request`] judges a body by the same rules without a socket.
+//!
+//! A reply is data. It can be slow, be held until the test opens a [`Gate`], be cut off after any
+//! byte, or not be HTTP at all; nothing needs a sleep to prove an order.
+//!
+//! | to | use |
+//! | --- | --- |
+//! | answer | [`Reply::text`], [`Reply::tool_use`], [`Reply::message`], [`Reply::json_text`] |
+//! | fail | [`Reply::error`], [`Reply::raw`], [`Reply::garbage`], [`Reply::cut_after`], [`Reply::reset_after`] |
+//! | wait | [`Reply::delay`], [`Reply::hold`], [`Server::wait_for_requests`], [`Server::wait_for_open_connections`] |
+//! | look | [`Server::requests`], [`Server::request_count`], [`Server::connections_opened`] |
+//! | loosen the rules | [`Server::allow_field`], [`Server::lenient`] |
+//!
+//! # Examples
+//!
+//! ```
+//! use agentloop::testing::{Reply, Server};
+//! use serde_json::json;
+//!
+//! # use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//! # async fn agent_under_test(url: &str) -> Result<String, Box<dyn std::error::Error>> {
+//! #     let body = json!({"model": "claude-opus-5-5", "max_tokens": 64, "messages": [{"role": "user", "content": "Hi"}]});
+//! #     let body = body.to_string();
+//! #     let mut socket = tokio::net::TcpStream::connect(url.trim_start_matches("http://")).await?;
+//! #     let head = format!(
+//! #         "POST /v1/messages HTTP/1.1\r\nhost: localhost\r\nanthropic-version: 2026-10-21\r\nconnection: close\r\n\
+//! #          content-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+//! #     socket.write_all(head.as_bytes()).await?;
+//! #     socket.write_all(body.as_bytes()).await?;
+//! #     let mut response = String::new();
+//! #     socket.read_to_string(&mut response).await?;
+//! #     Ok(response)
+//! # }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = Server::start([Reply::text("Hello!")]).await;
+//!
+//! let answer = agent_under_test(server.url()).await?;
+//!
+//! assert!(answer.contains("Hello!"));
+//! assert_eq!(server.requests()[0].json()["messages"], json!([{"role": "user", "content": "Hi"}]));
+//! server.finish()?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod client;
+mod connection;
+mod http;
+mod recorded;
+mod reply;
+mod rules;
+mod script;
+mod server;
+
+pub use recorded::RecordedRequest;
+pub use reply::{Gate, Reply};
+pub use rules::check_request;
+pub use script::Script;
+pub use server::{ScriptError, Server};
