@@ -22,7 +22,6 @@ use crate::messages::{Conversation, Message, MessageRequest, Repair, Usage};
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a run holds the reply and the conversation"]
 pub struct Run {
     pub(super) message: Message,
     pub(super) request: MessageRequest,
