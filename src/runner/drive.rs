@@ -7,7 +7,7 @@ use super::error::RunError;
 use crate::client::Client;
 use crate::execute::Executor;
 use crate::messages::{MessageRequest, StopReason};
-use crate::run_loop::{Run, RunErrorKind, RunLoop, Step, Stop};
+use crate::run_loop::{CallStep, Run, RunErrorKind, RunLoop, Step, Stop};
 
 impl ToolRunner {
     /// Runs a request to its end.
@@ -68,22 +68,33 @@ impl ToolRunner {
         self.steps(client, run_loop).instrument(tracing::debug_span!("run")).await
     }
 
-    async fn steps(&self, client: &Client, run_loop: &mut RunLoop) -> Result<(), Stop> {
-        let cancellation = &self.inner.cancellation;
+    /// Runs the pending calls of a step, by this runner's limits, and gives each its result; for
+    /// drivers that send the requests themselves. Finishing the step stays the driver's.
+    ///
+    /// # Errors
+    /// The run was cancelled. What ran to its end has its result.
+    ///
+    /// # Cancel safety
+    /// As [`drive`](Self::drive).
+    pub async fn answer(&self, step: &mut CallStep<'_>) -> Result<(), Stop> {
         let executor = Executor {
             tools: &self.inner.tools,
             max_concurrency: self.inner.max_concurrency,
             limit: self.inner.tool_timeout,
             states: &self.inner.states,
-            cancellation,
+            cancellation: &self.inner.cancellation,
         };
+        executor.run(step).await.map_err(|_| Stop::cancelled())
+    }
+
+    async fn steps(&self, client: &Client, run_loop: &mut RunLoop) -> Result<(), Stop> {
         loop {
             let repairs = run_loop.repairs().len();
             match run_loop.step() {
                 Step::Send(step) => {
                     let reply = tokio::select! {
                         biased;
-                        () = cancellation.cancelled() => return Err(Stop::cancelled()),
+                        () = self.inner.cancellation.cancelled() => return Err(Stop::cancelled()),
                         reply = client.create(step.request()) => reply?,
                     };
                     tracing::debug!(
@@ -98,12 +109,11 @@ impl ToolRunner {
                         tracing::warn!(%repair, "the API would refuse its own reply as it came");
                     }
                 }
-                Step::Call(mut step) => match executor.run(&mut step).await {
-                    Ok(()) => step.finish(),
-                    Err(_) => return Err(Stop::cancelled()),
-                },
-                Step::Done(Ok(_)) => return Ok(()),
-                Step::Done(Err(stop)) => return Err(stop),
+                Step::Call(mut step) => {
+                    self.answer(&mut step).await?;
+                    step.finish();
+                }
+                Step::Done(ended) => return ended.map(|_| ()),
             }
         }
     }

@@ -1,0 +1,533 @@
+//! How calls run: in order or at once, timed, cancelled, dropped.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use agentloop::messages::Conversation;
+use agentloop::run_loop::RunErrorKind;
+use agentloop::testing::{Gate, Reply, Server};
+use agentloop::{Tool, ToolContext, ToolError, ToolRunner};
+use serde_json::{Value, json};
+use support::{Log, object, result_of};
+use tokio::sync::{Barrier, Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+/// A limit that no test waits for.
+const LONG: Duration = Duration::from_secs(3600);
+
+async fn server(calls: &[(&str, &str)]) -> Server {
+    let calls: Vec<_> = calls.iter().map(|(id, name)| (*id, *name, json!({}))).collect();
+    Server::start([Reply::tool_use(calls), Reply::text("done")]).await
+}
+
+async fn conversation(runner: &ToolRunner, calls: &[(&str, &str)]) -> Conversation {
+    let server = server(calls).await;
+    let run = runner.run(&server.client(), "go").await.unwrap();
+    server.finish().unwrap();
+    run.into_conversation()
+}
+
+/// A tool that never returns.
+fn hangs(name: &str) -> Tool {
+    Tool::new(name, "", object()).handler(|(): ()| std::future::pending::<String>())
+}
+
+fn quick(name: &str) -> Tool {
+    Tool::new(name, "", object()).handler(|(): ()| async { "quick" })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn j12_calls_run_one_after_another_in_the_calling_task_by_default() {
+    let (log, ids) = (Log::default(), Log::default());
+    let tool = {
+        let (log, ids) = (log.clone(), ids.clone());
+        Tool::new("step", "", object()).handler_with(move |(): (), cx: ToolContext| {
+            let (log, ids) = (log.clone(), ids.clone());
+            async move {
+                ids.note(format!("{:?}", tokio::task::try_id()));
+                log.note(format!("start {}", cx.call_id()));
+                tokio::task::yield_now().await;
+                log.note(format!("end {}", cx.call_id()));
+            }
+        })
+    };
+    let calls = [("t1", "step"), ("t2", "step"), ("t3", "step")];
+    let runner = ToolRunner::new().tool(tool);
+    conversation(&runner, &calls).await;
+    assert_eq!(log.all(), ["start t1", "end t1", "start t2", "end t2", "start t3", "end t3"]);
+    // The test itself is in no task, and neither is a tool.
+    assert_eq!(ids.count("None"), 3, "{:?}", ids.all());
+
+    // A limit of time, or a higher concurrency, puts each call in a task of its own.
+    for runner in [runner.clone().tool_timeout(LONG), runner.max_concurrency(2)] {
+        let before = ids.all().len();
+        conversation(&runner, &calls).await;
+        let tasks: std::collections::HashSet<_> = ids.all().split_off(before).into_iter().collect();
+        assert_eq!(tasks.len(), 3, "{tasks:?}");
+        assert!(!tasks.contains("None"));
+    }
+}
+
+/// A barrier of n opens only when n calls run at once, and a counter sees that never more do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn j12_up_to_n_calls_run_at_once() {
+    for limit in 1..=4 {
+        let (barrier, running, most) =
+            (Arc::new(Barrier::new(limit)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let tool = {
+            let (running, most) = (running.clone(), most.clone());
+            Tool::new("step", "", object()).handler_with(move |(): (), cx: ToolContext| {
+                let (barrier, running, most) = (barrier.clone(), running.clone(), most.clone());
+                async move {
+                    most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    barrier.wait().await;
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    cx.call_id().to_owned()
+                }
+            })
+        };
+        let ids: Vec<_> = (0..limit * 3).map(|number| format!("t{number}")).collect();
+        let calls: Vec<_> = ids.iter().map(|id| (id.as_str(), "step")).collect();
+        let conversation = conversation(&ToolRunner::new().tool(tool).max_concurrency(limit), &calls).await;
+        assert_eq!(most.load(Ordering::SeqCst), limit);
+        let results = support::results(conversation.get(2).unwrap());
+        assert!(results.iter().zip(&ids).all(|((id, text, _), expected)| id == expected && text == expected));
+    }
+}
+
+#[tokio::test]
+async fn j13_there_is_no_limit_of_time_by_default() {
+    // The tool ends only when the test has seen it run and let other work pass.
+    let (started, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let tool = {
+        let (started, go) = (started.clone(), go.clone());
+        Tool::new("waits", "", object()).handler_with(move |(): (), cx: ToolContext| {
+            let (started, go) = (started.clone(), go.clone());
+            async move {
+                assert!(cx.deadline().is_none());
+                started.notify_one();
+                go.notified().await;
+                "at last"
+            }
+        })
+    };
+    let release = async {
+        started.notified().await;
+        go.notify_one();
+    };
+    let runner = ToolRunner::new().tool(tool);
+    let (conversation, ()) = tokio::join!(conversation(&runner, &[("t1", "waits")]), release);
+    assert_eq!(result_of(&conversation, "t1"), ("at last".to_owned(), false));
+}
+
+/// The hung call gives its place back: at concurrency 1 the next call runs.
+#[tokio::test]
+async fn j13_a_call_that_reaches_its_limit_is_stopped_and_the_next_runs() {
+    let log = Log::default();
+    struct OnDrop(Log);
+    impl Drop for OnDrop {
+        fn drop(&mut self) {
+            self.0.note("dropped");
+        }
+    }
+    let stuck = {
+        let log = log.clone();
+        Tool::new("stuck", "", object()).handler_with(move |(): (), cx: ToolContext| {
+            let guard = OnDrop(log.clone());
+            async move {
+                let _guard = guard;
+                assert!(cx.deadline().is_some());
+                std::future::pending::<()>().await;
+            }
+        })
+    };
+    for concurrency in [1, 2] {
+        let runner = ToolRunner::new()
+            .tools([stuck.clone(), quick("quick")])
+            .max_concurrency(concurrency)
+            .tool_timeout(Duration::from_millis(50));
+        let conversation = conversation(&runner, &[("t1", "stuck"), ("t2", "stuck"), ("t3", "quick")]).await;
+        for id in ["t1", "t2"] {
+            let (text, is_error) = result_of(&conversation, id);
+            assert!(is_error && text.starts_with("tool timed out after 50 ms"), "{text}");
+            assert!(text.contains("unknown"), "{text}");
+        }
+        assert_eq!(result_of(&conversation, "t3"), ("quick".to_owned(), false));
+    }
+    for _ in 0..8 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(log.count("dropped"), 4);
+}
+
+#[tokio::test]
+async fn j13_a_tools_own_limit_is_the_one_that_counts() {
+    let runner = ToolRunner::new()
+        .tools([hangs("own").timeout(Duration::from_millis(20)), quick("other")])
+        .tool_timeout(LONG);
+    let conversation = conversation(&runner, &[("t1", "own"), ("t2", "other")]).await;
+    assert!(result_of(&conversation, "t1").0.starts_with("tool timed out after 20 ms"));
+    assert_eq!(result_of(&conversation, "t2").0, "quick");
+}
+
+/// A queue is not work: with one place, calls that wait longer than their limit still run.
+#[tokio::test(start_paused = true)]
+async fn j13_the_limit_counts_from_the_start_of_the_call() {
+    // No socket here: the clock is paused, so the loop is driven by hand.
+    use agentloop::messages::Message;
+    use agentloop::run_loop::Step;
+    let tool = Tool::new("slow", "", object()).handler(|(): ()| async {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        "slow"
+    });
+    let runner = ToolRunner::new().tool(tool).tool_timeout(Duration::from_secs(5));
+    let mut run_loop = runner.run_loop("go");
+    let content: Vec<_> = (0..3)
+        .map(|number| json!({"type": "tool_use", "id": format!("t{number}"), "name": "slow", "input": {}}))
+        .collect();
+    let reply = json!({"content": content, "stop_reason": "tool_use"}).to_string();
+    let Step::Send(step) = run_loop.step() else { panic!() };
+    step.complete(Message::from_json(reply).unwrap()).unwrap();
+    let Step::Call(mut step) = run_loop.step() else { panic!() };
+    runner.answer(&mut step).await.unwrap();
+    step.finish();
+    for (_, text, is_error) in support::results(run_loop.conversation().last().unwrap()) {
+        assert_eq!((text.as_str(), is_error), ("slow", false));
+    }
+}
+
+#[tokio::test]
+async fn j13_a_blocking_tool_times_out_and_may_go_on() {
+    let (sender, receiver) = std::sync::mpsc::channel::<()>();
+    let receiver = Arc::new(std::sync::Mutex::new(receiver));
+    let told = Arc::new(Notify::new());
+    let tool = {
+        let told = told.clone();
+        Tool::new("blocks", "", object()).blocking_with(move |(): (), cx: ToolContext| {
+            let released = receiver.lock().unwrap().recv();
+            assert!(released.is_ok() && cx.is_cancelled());
+            told.notify_one();
+        })
+    };
+    let runner = ToolRunner::new().tools([tool, quick("quick")]).tool_timeout(Duration::from_millis(50));
+    let conversation = conversation(&runner, &[("t1", "blocks"), ("t2", "quick")]).await;
+    let (text, is_error) = result_of(&conversation, "t1");
+    assert!(
+        is_error && text.starts_with("tool timed out after 50 ms") && text.contains("may still go on"),
+        "{text}"
+    );
+    assert_eq!(result_of(&conversation, "t2").0, "quick");
+    // It runs to its end, and sees that nobody waits.
+    sender.send(()).unwrap();
+    told.notified().await;
+}
+
+/// On a runtime with another thread the timer goes on while a tool never awaits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn j13_a_tool_that_never_yields_still_times_out() {
+    let (sender, receiver) = std::sync::mpsc::channel::<()>();
+    let receiver = Arc::new(std::sync::Mutex::new(receiver));
+    let tool = Tool::new("spins", "", object()).handler(move |(): ()| {
+        let receiver = receiver.clone();
+        async move { drop(receiver.lock().unwrap().recv()) }
+    });
+    let runner = ToolRunner::new().tool(tool).tool_timeout(Duration::from_millis(50));
+    let conversation = conversation(&runner, &[("t1", "spins")]).await;
+    assert!(result_of(&conversation, "t1").0.starts_with("tool timed out after 50 ms"));
+    drop(sender);
+}
+
+/// What a tool's own limit says is the tool's error, not the runner's.
+#[tokio::test]
+async fn an_inner_timeout_is_an_ordinary_error() {
+    let tool = Tool::new("inner", "", object()).handler(|(): ()| async {
+        tokio::time::timeout(Duration::from_millis(1), std::future::pending::<()>()).await?;
+        Ok::<_, ToolError>("never")
+    });
+    let conversation =
+        conversation(&ToolRunner::new().tool(tool).tool_timeout(LONG), &[("t1", "inner")]).await;
+    let (text, is_error) = result_of(&conversation, "t1");
+    assert!(is_error && text.contains("elapsed") && !text.contains("tool timed out"), "{text}");
+}
+
+/// Panics wherever user code runs: reading the input, making the future, polling it, dropping
+/// it, converting the output. Inline and in tasks.
+#[tokio::test]
+async fn j08_a_panic_anywhere_in_a_tool_is_its_own_error_result() {
+    struct BadInput;
+    impl<'de> serde::Deserialize<'de> for BadInput {
+        fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+            panic!("SENTINEL")
+        }
+    }
+    struct BadOutput;
+    impl agentloop::tool::IntoToolOutput for BadOutput {
+        fn into_tool_output(self) -> Result<agentloop::ToolOutput, ToolError> {
+            panic!("SENTINEL")
+        }
+    }
+    struct BadDrop;
+    impl Drop for BadDrop {
+        fn drop(&mut self) {
+            panic!("SENTINEL")
+        }
+    }
+    struct BadPayload;
+    impl Drop for BadPayload {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                panic!("SENTINEL")
+            }
+        }
+    }
+    fn boom() -> bool {
+        panic!("SENTINEL")
+    }
+    let tools = || {
+        [
+            Tool::new("input", "", object()).handler(|_: BadInput| async {}),
+            Tool::new("closure", "", object()).handler(|(): ()| {
+                let boomed = boom();
+                async move { format!("{boomed}") }
+            }),
+            Tool::new("poll", "", object()).handler(|(): ()| async { format!("{}", boom()) }),
+            Tool::new("drop", "", object()).handler(|(): ()| {
+                let bad = BadDrop;
+                async move {
+                    let _bad = &bad;
+                    "value"
+                }
+            }),
+            Tool::new("output", "", object()).handler(|(): ()| async { BadOutput }),
+            Tool::new("payload", "", object()).handler(|(): ()| async {
+                let payload: Box<dyn std::any::Any + Send> = Box::new(BadPayload);
+                std::panic::resume_unwind(payload);
+                #[allow(unreachable_code, reason = "gives the block its type")]
+                ()
+            }),
+            quick("quick"),
+        ]
+    };
+    let names = ["input", "closure", "poll", "drop", "output", "payload", "quick"];
+    let ids: Vec<_> = names.iter().map(|name| format!("t_{name}")).collect();
+    let calls: Vec<_> = ids.iter().map(String::as_str).zip(names).collect();
+    for runner in
+        [ToolRunner::new(), ToolRunner::new().max_concurrency(3), ToolRunner::new().tool_timeout(LONG)]
+    {
+        let conversation = conversation(&runner.tools(tools()), &calls).await;
+        for (id, name) in &calls {
+            let (text, is_error) = result_of(&conversation, id);
+            match *name {
+                "quick" => assert_eq!((text.as_str(), is_error), ("quick", false)),
+                name => {
+                    assert_eq!((text.as_str(), is_error), ("the tool failed unexpectedly", true), "{name}")
+                }
+            }
+        }
+        assert!(!conversation.to_json().contains("SENTINEL"));
+    }
+}
+
+#[tokio::test]
+async fn a_panic_while_a_timed_out_tool_is_dropped_leaves_the_timeout() {
+    struct BadDrop;
+    impl Drop for BadDrop {
+        fn drop(&mut self) {
+            panic!("while dropped")
+        }
+    }
+    let tool = Tool::new("stuck", "", object()).handler(|(): ()| async {
+        let _bad = BadDrop;
+        std::future::pending::<()>().await;
+    });
+    let runner = ToolRunner::new().tools([tool, quick("quick")]).tool_timeout(Duration::from_millis(30));
+    let conversation = conversation(&runner, &[("t1", "stuck"), ("t2", "quick")]).await;
+    assert!(result_of(&conversation, "t1").0.starts_with("tool timed out after 30 ms"));
+    assert_eq!(result_of(&conversation, "t2").0, "quick");
+}
+
+#[tokio::test]
+async fn a_call_sees_its_context() {
+    #[derive(Debug)]
+    struct Session(&'static str);
+    let tool = Tool::new("look", "", object()).handler_with(|(): (), cx: ToolContext| async move {
+        let session = cx.state::<Session>()?;
+        Ok(format!("{} {} {} {:?} {}", cx.call_id(), cx.tool_name(), cx.iteration(), cx.caller(), session.0))
+    });
+    let lacking = Tool::new("lacks", "", object())
+        .handler_with(|(): (), cx: ToolContext| async move { Ok(format!("{:?}", cx.state::<Log>()?.all())) });
+    let caller = r#"{"type":"code_execution_20260120","tool_id":"srvtoolu_1"}"#;
+    let content = format!(
+        r#"[{{"type":"server_tool_use","id":"srvtoolu_1","name":"code_execution","input":{{}}}},{{"type":"tool_use","id":"t1","name":"look","input":{{}},"caller":{caller}}},{{"type":"tool_use","id":"t2","name":"lacks","input":{{}}}}]"#
+    );
+    let reply = format!(
+        r#"{{"id":"m","type":"message","role":"assistant","model":"m","content":{content},"stop_reason":"tool_use","usage":{{}}}}"#
+    );
+    let server = Server::start([Reply::json_text(reply), Reply::text("done")]).await.lenient();
+    let runner = ToolRunner::new().tools([tool, lacking]).state(Session("kim"));
+    let run = runner.run(&server.client(), "go").await.unwrap();
+    assert_eq!(result_of(run.conversation(), "t1").0, format!("t1 look 1 Some({caller:?}) kim"));
+    let (text, is_error) = result_of(run.conversation(), "t2");
+    assert!(is_error && text.contains("Log"), "{text}");
+}
+
+/// Cancelled in a request, in a wait before a retry, in an inline tool and in a task: it ends at
+/// once, nothing starts any more, and the conversation can go on.
+#[tokio::test]
+async fn a_cancelled_run_ends_at_once_wherever_it_is() {
+    let token = CancellationToken::new();
+    let gate = Gate::new();
+    let held = Server::start([Reply::text("never").hold(&gate)]).await;
+    let runner = ToolRunner::new().cancel(token.clone());
+    let client = held.client();
+    let (outcome, ()) = tokio::join!(runner.run(&client, "go"), async {
+        held.wait_for_requests(1).await;
+        token.cancel();
+    });
+    let error = outcome.unwrap_err();
+    assert_eq!((error.kind(), error.error_type()), (RunErrorKind::Cancelled, "cancelled"));
+    assert_eq!(error.conversation().len(), 1);
+
+    let token = CancellationToken::new();
+    let busy =
+        Server::start([Reply::error(529, "overloaded_error", "busy").header("retry-after", "50")]).await;
+    let client = agentloop::Client::builder()
+        .base_url(busy.url())
+        .auth(agentloop::client::Auth::None)
+        .no_proxy()
+        .build()
+        .unwrap();
+    let runner = ToolRunner::new().cancel(token.clone());
+    let (outcome, ()) = tokio::join!(runner.run(&client, "go"), async {
+        busy.wait_for_requests(1).await;
+        token.cancel();
+    });
+    assert_eq!(outcome.unwrap_err().kind(), RunErrorKind::Cancelled);
+
+    for (concurrency, limit) in [(1, None), (1, Some(LONG)), (2, None)] {
+        let (token, log, started) = (CancellationToken::new(), Log::default(), Arc::new(Notify::new()));
+        let tool = {
+            let (log, started) = (log.clone(), started.clone());
+            Tool::new("hangs", "", object()).handler_with(move |(): (), cx: ToolContext| {
+                let (log, started) = (log.clone(), started.clone());
+                async move {
+                    log.note(cx.call_id());
+                    if cx.call_id() == "t2" {
+                        started.notify_one();
+                        std::future::pending::<()>().await;
+                    }
+                    "done"
+                }
+            })
+        };
+        let runner = ToolRunner::new().tool(tool).max_concurrency(concurrency).cancel(token.clone());
+        let runner = match limit {
+            Some(limit) => runner.tool_timeout(limit),
+            None => runner,
+        };
+        let server = server(&[("t1", "hangs"), ("t2", "hangs"), ("t3", "hangs"), ("t4", "hangs")]).await;
+        let client = server.client();
+        let (outcome, ()) = tokio::join!(runner.run(&client, "go"), async {
+            started.notified().await;
+            token.cancel();
+        });
+        let error = outcome.unwrap_err();
+        assert_eq!(error.kind(), RunErrorKind::Cancelled);
+        let begun = log.all();
+        assert!(begun.len() < 4 && begun.contains(&"t2".to_owned()), "{begun:?}");
+        assert_eq!(error.conversation().len(), 2);
+        let conversation = error.into_conversation();
+        conversation.check().unwrap();
+        assert_eq!(result_of(&conversation, "t1"), ("done".to_owned(), false));
+        assert_eq!(result_of(&conversation, "t2").0, "interrupted while it ran, its effects are unknown");
+        assert_eq!(result_of(&conversation, "t4").0, "not executed: the run stopped before this call");
+        // A run of a runner that is cancelled already does nothing.
+        let error = runner.run(&server.client(), conversation).await.unwrap_err();
+        assert_eq!((error.kind(), server.request_count()), (RunErrorKind::Cancelled, 1));
+        assert_eq!(log.all(), begun);
+    }
+}
+
+/// A tool counts its own polls; after the run is dropped the counter stands still.
+#[tokio::test]
+async fn a_dropped_run_polls_no_tool_again() {
+    for (concurrency, limit) in [(1, None), (1, Some(LONG)), (3, None)] {
+        let polls = Arc::new(AtomicUsize::new(0));
+        let enough = Arc::new(Semaphore::new(0));
+        let tool = {
+            let (polls, enough) = (polls.clone(), enough.clone());
+            Tool::new("spins", "", object()).handler(move |(): ()| {
+                let (polls, enough) = (polls.clone(), enough.clone());
+                async move {
+                    loop {
+                        polls.fetch_add(1, Ordering::SeqCst);
+                        enough.add_permits(1);
+                        tokio::task::yield_now().await;
+                    }
+                    #[allow(unreachable_code, reason = "gives the block its type")]
+                    ()
+                }
+            })
+        };
+        let runner = ToolRunner::new().tool(tool).max_concurrency(concurrency);
+        let runner = match limit {
+            Some(limit) => runner.tool_timeout(limit),
+            None => runner,
+        };
+        let server = server(&[("t1", "spins"), ("t2", "spins"), ("t3", "spins")]).await;
+        let client = server.client();
+        tokio::select! {
+            outcome = runner.run(&client, "go") => panic!("{outcome:?}"),
+            _ = enough.acquire_many(20) => {}
+        }
+        let at_the_drop = polls.load(Ordering::SeqCst);
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(polls.load(Ordering::SeqCst), at_the_drop);
+        assert_eq!(server.request_count(), 1);
+    }
+}
+
+/// A tool that runs an agent of its own on the same client.
+#[tokio::test]
+async fn nested_runs_on_one_client_do_not_wait_for_each_other() {
+    for concurrency in [1, 4] {
+        let inner = Server::start(vec![Reply::text("inner"); 4]).await;
+        let client = inner.client();
+        let nested = client.clone();
+        let tool = Tool::new("ask", "", object()).handler(move |(): ()| {
+            let client = nested.clone();
+            async move { Ok(ToolRunner::new().run(&client, "sub").await?.text()) }
+        });
+        let outer = server(&[("t1", "ask"), ("t2", "ask"), ("t3", "ask"), ("t4", "ask")]).await;
+        let run = ToolRunner::new()
+            .tool(tool)
+            .max_concurrency(concurrency)
+            .run(&outer.client(), "go")
+            .await
+            .unwrap();
+        for id in ["t1", "t2", "t3", "t4"] {
+            assert_eq!(result_of(run.conversation(), id), ("inner".to_owned(), false));
+        }
+    }
+}
+
+/// Two calls of the same tool with the same input are two calls.
+#[tokio::test]
+async fn equal_calls_both_run() {
+    let log = Log::default();
+    let tool = {
+        let log = log.clone();
+        Tool::new("step", "", object()).handler(move |input: Value| {
+            log.note(input.to_string());
+            async { "ok" }
+        })
+    };
+    let conversation = conversation(&ToolRunner::new().tool(tool), &[("t1", "step"), ("t2", "step")]).await;
+    assert_eq!(log.count("{}"), 2);
+    assert_eq!(support::results(conversation.get(2).unwrap()).len(), 2);
+}
