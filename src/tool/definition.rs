@@ -5,6 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "schemars")]
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
@@ -12,8 +14,11 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::context::ToolContext;
 use super::handler::{Handler, ToolFuture};
 use super::output::{IntoToolResult, ToolError};
+#[cfg(feature = "schemars")]
+use super::schema::Derived;
 use super::wire::{Wire, check_schema};
 use crate::error::{Error, Result};
+use crate::messages::content::raw;
 
 /// A tool that the model can call: the definition that the API gets, and a handler.
 ///
@@ -57,6 +62,8 @@ pub struct Tool {
     idempotent: bool,
     /// True if the schema has to pass [`check_schema`].
     checked: bool,
+    #[cfg(feature = "schemars")]
+    derived: Option<Arc<Derived>>,
     error: Option<Error>,
 }
 
@@ -68,21 +75,90 @@ impl Tool {
     /// `object` without `oneOf`, `anyOf` or `allOf` at its root. The description decides how well
     /// the model uses the tool: say what it does, when to use it and what it gives back.
     pub fn new(name: impl Into<String>, description: impl Into<String>, schema: impl Serialize) -> Self {
-        Self::custom(name.into(), description.into(), to_raw_value(&schema))
+        Self::custom(&name.into(), &description.into()).set_raw("input_schema", to_raw_value(&schema))
     }
 
-    pub(super) fn custom(
-        name: String,
-        description: String,
-        schema: Result<Box<RawValue>, serde_json::Error>,
+    /// A tool of one's own, with a schema derived from the type of its input.
+    ///
+    /// Doc comments become descriptions. The root is made what the API takes: the variants of an
+    /// enum become one object, of which the description tells what belongs together. A type that
+    /// is not read from an object (a string, a list, a tuple) is an error. `()` takes no
+    /// arguments. The handler is set next, and takes the same type.
+    ///
+    /// ```
+    /// use agentloop::tool::Tool;
+    /// use schemars::JsonSchema;
+    /// use serde::Deserialize;
+    ///
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct Report {
+    ///     /// Path of the file to write
+    ///     path: String,
+    /// }
+    ///
+    /// let tool = Tool::with_input::<Report>("write_report", "Writes the report to a file")
+    ///     .blocking(|report: Report| Ok(std::fs::write(report.path, "all is well")?));
+    /// # let _ = tool;
+    /// ```
+    #[cfg(feature = "schemars")]
+    pub fn with_input<T: JsonSchema + 'static>(
+        name: impl Into<String>,
+        description: impl Into<String>,
     ) -> Self {
+        let mut tool = Self::custom(&name.into(), &description.into());
+        match Derived::of::<T>().and_then(|derived| Ok((derived.json(false)?, derived))) {
+            Ok((schema, derived)) => {
+                tool = tool.set_raw("input_schema", Ok(schema));
+                tool.derived = Some(Arc::new(derived));
+            }
+            Err(error) => {
+                let error = tool.wrong(format_args!("{error}"));
+                tool.error.get_or_insert(error);
+            }
+        }
+        tool
+    }
+
+    /// A tool of one's own from an async closure: [`with_input`](Self::with_input) with the type
+    /// that the closure takes, and [`handler`](Self::handler).
+    ///
+    /// ```
+    /// use agentloop::tool::{Json, Tool};
+    /// use schemars::JsonSchema;
+    /// use serde::Deserialize;
+    ///
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct Day {
+    ///     /// The day, as in 2026-11-30
+    ///     date: String,
+    /// }
+    ///
+    /// let tool = Tool::typed("calendar_events", "Lists the calendar events of one day", |day: Day| async move {
+    ///     Ok(Json(vec![format!("{}: lunch", day.date)]))
+    /// })
+    /// .strict(true);
+    /// # let _ = tool;
+    /// ```
+    #[cfg(feature = "schemars")]
+    pub fn typed<T, F, Fut, R>(name: impl Into<String>, description: impl Into<String>, f: F) -> Self
+    where
+        T: DeserializeOwned + JsonSchema + Send + 'static,
+        F: Fn(T) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = R> + Send + 'static,
+        R: IntoToolResult,
+    {
+        Self::with_input::<T>(name, description).handler(f)
+    }
+
+    /// A custom tool that has no schema yet.
+    fn custom(name: &str, description: &str) -> Self {
         let mut tool = Self::empty();
         tool.checked = true;
         let wire = Arc::make_mut(&mut tool.wire);
-        wire.set("name", crate::messages::content::raw(&name));
-        wire.set("description", crate::messages::content::raw(&description));
+        wire.set("name", raw(name));
+        wire.set("description", raw(description));
         tool.error = wire.check_name().err();
-        tool.set_raw("input_schema", schema)
+        tool
     }
 
     /// Any entry of `tools` as it is: a server tool, a toolset, one that the API knows and the
@@ -119,6 +195,8 @@ impl Tool {
             limit: None,
             idempotent: false,
             checked: false,
+            #[cfg(feature = "schemars")]
+            derived: None,
             error: None,
         }
     }
@@ -186,6 +264,12 @@ impl Tool {
     }
 
     /// Sets `strict`: the API then holds the model to the schema, of which it takes a subset.
+    ///
+    /// A derived schema is rewritten to that subset: objects are closed, and bounds, formats and
+    /// patterns that it lacks go into descriptions, so the handler's type has to check them. A
+    /// map, a value of any type and a type that refers to itself have no strict form and are an
+    /// error. A schema given to [`new`](Self::new) or [`from_definition`](Self::from_definition)
+    /// stays as it is.
     pub fn strict(self, strict: bool) -> Self {
         self.set("strict", strict)
     }
@@ -254,6 +338,18 @@ impl Tool {
             check_schema(&value).map_err(|reason| self.wrong(format_args!("the input schema: {reason}")))?;
         }
         let mut wire = Wire::clone(&self.wire);
+        #[cfg(feature = "schemars")]
+        match (field, self.derived.as_deref()) {
+            // A schema that the caller sets is his own from then on.
+            ("input_schema", _) => self.derived = None,
+            ("strict", Some(derived)) => {
+                let schema = derived
+                    .json(value.get() == "true")
+                    .map_err(|error| self.wrong(format_args!("{error}")))?;
+                wire.set("input_schema", schema);
+            }
+            _ => {}
+        }
         wire.set(field, value);
         if field == "name" || field == "type" {
             wire.check_name()?;
@@ -270,15 +366,30 @@ impl Tool {
     }
 }
 
-/// What runner and core read.
 impl Tool {
     /// The first thing that is wrong with the tool.
     pub(crate) fn error(&self) -> Option<&Error> {
         self.error.as_ref()
     }
 
-    /// The entry of `tools`.
-    pub(crate) fn definition(&self) -> Result<Box<RawValue>> {
+    /// The entry of `tools` as it is sent.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with the tool.
+    ///
+    /// ```
+    /// use agentloop::tool::Tool;
+    /// use serde_json::json;
+    ///
+    /// let tool = Tool::new("now", "Tells the time", json!({"type": "object"}));
+    /// assert_eq!(
+    ///     tool.definition()?.get(),
+    ///     r#"{"name":"now","description":"Tells the time","input_schema":{"type":"object"}}"#
+    /// );
+    /// assert!(Tool::new("wall.clock", "Tells the time", json!({"type": "object"})).definition().is_err());
+    /// # Ok::<(), agentloop::Error>(())
+    /// ```
+    pub fn definition(&self) -> Result<Box<RawValue>> {
         match &self.error {
             Some(error) => Err(error.clone()),
             None => Ok(self.wire.json()),
@@ -335,5 +446,127 @@ impl fmt::Debug for Tool {
             .field("idempotent", &self.idempotent)
             .field("error", &self.error)
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::context::ContextParts;
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn tool() -> Tool {
+        Tool::new("f", "d", json!({"type": "object"}))
+    }
+
+    fn text(tool: &Tool) -> String {
+        tool.definition().unwrap().get().to_owned()
+    }
+
+    struct Unserializable;
+
+    impl Serialize for Unserializable {
+        fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+            Err(serde::ser::Error::custom("no"))
+        }
+    }
+
+    #[test]
+    fn the_first_error_is_kept_and_changes_nothing_else() {
+        let tool = tool()
+            .set("x", Unserializable)
+            .set("name", "a.b")
+            .set("input_schema", json!({"type": "string"}))
+            .input_examples([Unserializable])
+            .strict(true);
+        let error = tool.error().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Request);
+        assert_eq!(error.chain(), "tool `f`: `x` can't be written as JSON: no");
+        assert_eq!(tool.definition().unwrap_err().chain(), error.chain());
+        assert_eq!(
+            tool.wire.json().get(),
+            r#"{"name":"f","description":"d","input_schema":{"type":"object"},"strict":true}"#
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_at_the_start_is_kept_too() {
+        for (tool, reason) in [
+            (
+                Tool::new("files.v2/read", "d", json!({"type": "object"})),
+                "\"files.v2/read\" must be 1 to 128",
+            ),
+            (Tool::new("f", "d", "{\"type\":\"object\"}"), "tool `f`: the input schema: it is a string"),
+            (Tool::new("f", "d", json!({"type": "object", "oneOf": []})), "no `oneOf` at its root"),
+            (Tool::new("f", "d", Unserializable), "`input_schema` can't be written"),
+            (Tool::from_definition("{"), "not valid JSON"),
+            (Tool::from_definition("[]"), "must be a JSON object"),
+            (Tool::from_definition("{}"), "needs a `name`"),
+            (tool().set("type", "custom").set("name", 7), "needs a `name`"),
+        ] {
+            let error = tool.error().unwrap();
+            assert!(error.to_string().contains(reason), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Request);
+        }
+        let custom = Tool::from_definition(r#"{"name":"f","input_schema":{"anyOf":[]}}"#);
+        assert!(custom.error().is_none(), "a definition goes out as it is");
+    }
+
+    #[test]
+    fn runner_and_core_see_what_was_set() {
+        let plain = tool();
+        assert!(!plain.has_handler() && !plain.is_blocking() && !plain.is_idempotent());
+        assert_eq!((plain.name(), plain.limit(), plain.is_custom()), (Some("f"), None, true));
+        let set = plain.handler(|(): ()| async {}).timeout(Duration::from_secs(5)).idempotent(true);
+        assert!(set.has_handler() && !set.is_blocking() && set.is_idempotent());
+        assert_eq!(set.limit(), Some(Duration::from_secs(5)));
+        assert_eq!(text(&set), text(&tool()), "none of this is sent");
+        assert!(set.blocking(|(): ()| ()).is_blocking());
+        assert_eq!(tool().set("name", "g").name(), Some("g"));
+        let toolset =
+            Tool::from_definition(r#"{"type":"computer_toolset_20260801"}"#).handler(|(): ()| async {});
+        assert_eq!((toolset.name(), toolset.is_custom(), toolset.has_handler()), (None, false, true));
+    }
+
+    #[test]
+    fn debug_shows_no_closure() {
+        let tool = tool().handler(|(): ()| async {});
+        let debug = format!("{tool:?}");
+        assert!(debug.contains("async") && !debug.contains("closure"), "{debug}");
+    }
+
+    #[tokio::test]
+    async fn a_handler_sees_its_context() {
+        let parts = ContextParts {
+            call_id: "toolu_1".to_owned(),
+            tool_name: "f".to_owned(),
+            iteration: 3,
+            caller: Some(raw("direct")),
+            ..ContextParts::default()
+        };
+        let cx = ToolContext::new(parts);
+        let shown = |cx: &ToolContext| {
+            format!(
+                "{} {} {} {:?} {:?}",
+                cx.call_id(),
+                cx.tool_name(),
+                cx.iteration(),
+                cx.caller(),
+                cx.deadline()
+            )
+        };
+        let expected = r#"toolu_1 f 3 Some("\"direct\"") None"#;
+        let tools = [
+            tool().handler_with(move |(): (), cx: ToolContext| async move { shown(&cx) }),
+            tool().blocking_with(move |(): (), cx: ToolContext| shown(&cx)),
+        ];
+        for tool in tools {
+            let output = tool.clone().call(RawValue::NULL.to_owned(), cx.clone()).await.unwrap();
+            assert!(matches!(output.content, super::super::output::Content::Text(text) if text == expected));
+        }
+        let error = tool().call(RawValue::NULL.to_owned(), cx).await.unwrap_err();
+        assert_eq!(error.message(), "the tool has no handler");
     }
 }

@@ -29,8 +29,16 @@
 
 mod context;
 mod definition;
+#[cfg(feature = "schemars")]
+mod fold;
 mod handler;
 mod output;
+#[cfg(feature = "schemars")]
+mod schema;
+#[cfg(feature = "schemars")]
+mod strict;
+#[cfg(feature = "schemars")]
+mod subschema;
 mod wire;
 
 pub use context::ToolContext;

@@ -1,0 +1,11 @@
+use agentloop::tool::Tool;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Day {
+    date: String,
+}
+
+fn main() {
+    let _ = Tool::typed("events", "Lists events", |day: Day| async move { day.date });
+}
