@@ -348,7 +348,7 @@ impl Conversation {
     }
 
     fn begins_compacted(&self) -> bool {
-        self.get(0).is_some_and(|first| first.content().iter().any(|block| block.kind() == "compaction"))
+        self.messages.first().is_some_and(|first| first.facts.compacts)
     }
 
     pub(crate) fn pairing(&self) -> &Pairing {

@@ -35,6 +35,8 @@ pub(crate) struct Facts {
     /// True if there is a `tool_result` behind something else.
     pub(crate) results_late: bool,
     pub(crate) cache_marks: u8,
+    /// True if there is a compaction block: the API reads nothing before it.
+    pub(crate) compacts: bool,
     /// What is wrong with the message taken by itself.
     pub(crate) flaw: Option<Box<str>>,
 }
@@ -104,6 +106,7 @@ struct Finder {
     has_other: bool,
     results_late: bool,
     cache_marks: u8,
+    compacts: bool,
     flaw: Option<Box<str>>,
 }
 
@@ -147,6 +150,7 @@ impl Finder {
                     self.flaw(format!("content[{index}]: {flaw}"));
                 }
             }
+            "compaction" => self.compacts = true,
             "server_tool_use" | "mcp_tool_use" => {
                 if let Some(id) = fields.str("id") {
                     self.server_calls.push((&*id).into());
@@ -216,6 +220,7 @@ impl Finder {
             has_other: self.has_other,
             results_late: self.results_late,
             cache_marks: self.cache_marks,
+            compacts: self.compacts,
             flaw: self.flaw,
         }
     }

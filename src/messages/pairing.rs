@@ -39,9 +39,9 @@ pub(crate) struct Pairing {
     open: Vec<OpenCall>,
     /// Earlier calls that never got one.
     abandoned: Vec<OpenCall>,
-    /// The API's own calls that the last assistant turn leaves without a result.
+    /// The API's own calls without a result so far; that may come several turns later.
     unfinished: Vec<Box<str>>,
-    /// The calls of that turn which code of the API waits for.
+    /// The calls of the last assistant turn which code of the API waits for.
     programmatic: Vec<Box<str>>,
     /// True once the user turn at the end holds more than results.
     user_spoke: bool,
@@ -121,8 +121,10 @@ impl Pairing {
             Role::Assistant => {
                 if self.turn != Some(Role::Assistant) {
                     self.abandoned.append(&mut self.open);
-                    self.unfinished.clear();
                     self.programmatic.clear();
+                }
+                if facts.compacts {
+                    self.unfinished.clear();
                 }
                 self.unfinished.extend_from_slice(&facts.server_calls);
                 self.unfinished.retain(|id| !facts.server_results.contains(id));

@@ -13,6 +13,7 @@
 //! | answer | [`Reply::text`], [`Reply::tool_use`], [`Reply::message`], [`Reply::json_text`] |
 //! | fail | [`Reply::error`], [`Reply::raw`], [`Reply::garbage`], [`Reply::cut_after`], [`Reply::reset_after`] |
 //! | wait | [`Reply::delay`], [`Reply::hold`], [`Server::wait_for_requests`], [`Server::wait_for_open_connections`] |
+//! | connect | [`Server::client`], [`Server::url`] |
 //! | look | [`Server::requests`], [`Server::request_count`], [`Server::connections_opened`] |
 //! | loosen the rules | [`Server::allow_field`], [`Server::lenient`] |
 //!
@@ -20,29 +21,16 @@
 //!
 //! ```
 //! use agentloop::testing::{Reply, Server};
+//! use agentloop::ToolRunner;
 //! use serde_json::json;
 //!
-//! # use tokio::io::{AsyncReadExt, AsyncWriteExt};
-//! # async fn agent_under_test(url: &str) -> Result<String, Box<dyn std::error::Error>> {
-//! #     let body = json!({"model": "claude-opus-5-5", "max_tokens": 64, "messages": [{"role": "user", "content": "Hi"}]});
-//! #     let body = body.to_string();
-//! #     let mut socket = tokio::net::TcpStream::connect(url.trim_start_matches("http://")).await?;
-//! #     let head = format!(
-//! #         "POST /v1/messages HTTP/1.1\r\nhost: localhost\r\nanthropic-version: 2026-10-21\r\nconnection: close\r\n\
-//! #          content-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
-//! #     socket.write_all(head.as_bytes()).await?;
-//! #     socket.write_all(body.as_bytes()).await?;
-//! #     let mut response = String::new();
-//! #     socket.read_to_string(&mut response).await?;
-//! #     Ok(response)
-//! # }
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let server = Server::start([Reply::text("Hello!")]).await;
 //!
-//! let answer = agent_under_test(server.url()).await?;
+//! let run = ToolRunner::new().run(&server.client(), "Hi").await?;
 //!
-//! assert!(answer.contains("Hello!"));
+//! assert_eq!(run.text(), "Hello!");
 //! assert_eq!(server.requests()[0].json()["messages"], json!([{"role": "user", "content": "Hi"}]));
 //! server.finish()?;
 //! # Ok(())

@@ -367,11 +367,6 @@ impl Tool {
 }
 
 impl Tool {
-    /// The first thing that is wrong with the tool.
-    pub(crate) fn error(&self) -> Option<&Error> {
-        self.error.as_ref()
-    }
-
     /// The entry of `tools` as it is sent.
     ///
     /// # Errors

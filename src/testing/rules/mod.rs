@@ -77,7 +77,7 @@ pub(super) fn violation(body: &Value, setting: &Setting<'_>) -> Verdict {
     tools::check(body, setting)?;
     messages::check(body, setting)?;
     let turns = turns::joined(list(body, "messages"));
-    system::check(&turns, body, setting)?;
+    system::check(&turns)?;
     pairing::check(&turns, body, setting)?;
     cache::check(body)
 }

@@ -108,8 +108,8 @@ fn expected(turn: &Turn<'_>, before: Option<&Turn<'_>>, unseen: bool) -> Verdict
 }
 
 fn results_first(turn: &Turn<'_>) -> Verdict {
-    let rest = turn.blocks.iter().skip_while(|block| block.kind() == "tool_result");
-    match rest.skip_while(|block| block.kind() != "tool_result").next() {
+    let mut rest = turn.blocks.iter().skip_while(|block| block.kind() == "tool_result");
+    match rest.find(|block| block.kind() == "tool_result") {
         Some(late) => Err(format!("{}: `tool_result` blocks must come before any other block", late.path())),
         None => Ok(()),
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::request::{continues_thread, effort};
+use super::request::effort;
 use super::turns::{Role, Turn, is_effort_only};
 use super::{Object, Setting, Verdict, list, models, only_fields, present, text};
 
@@ -47,14 +47,14 @@ pub(super) fn check_message(message: &Object, path: &str, body: &Object, setting
 }
 
 /// Where system messages stand among the turns.
-pub(super) fn check(turns: &[Turn<'_>], body: &Object, _setting: &Setting<'_>) -> Verdict {
+pub(super) fn check(turns: &[Turn<'_>]) -> Verdict {
     for (index, turn) in turns.iter().enumerate().filter(|(_, turn)| turn.role == Role::System) {
         let path = format!("messages.{}", turn.message);
-        match index.checked_sub(1).map(|before| &turns[before]) {
-            None if continues_thread(body) => {}
-            None => return Err(format!("{path}: a system message may not be the first message")),
-            Some(before) if before.role == Role::Assistant => after_assistant(before, turn, &path)?,
-            Some(_) => {}
+        // A system message comes first only in what continues a thread, where the turn before it
+        // is not seen.
+        let before = index.checked_sub(1).map(|before| &turns[before]);
+        if let Some(before) = before.filter(|before| before.role == Role::Assistant) {
+            after_assistant(before, turn, &path)?;
         }
         if turns.get(index + 1).is_some_and(|after| after.role == Role::User) {
             return Err(format!(

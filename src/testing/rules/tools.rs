@@ -137,7 +137,7 @@ fn defined(tool: &Object, kind: &str, path: &str, setting: &Setting<'_>) -> Verd
             let entry = kind != "mcp_toolset" && tool.contains_key("defer_loading");
             let refused =
                 ["name", "strict", "input_examples"].into_iter().find(|name| tool.contains_key(*name));
-            if let Some(name) = refused.or(entry.then_some("defer_loading")) {
+            if let Some(name) = refused.or_else(|| entry.then_some("defer_loading")) {
                 return Err(format!("{path}.{name}: Extra inputs are not permitted"));
             }
         }
