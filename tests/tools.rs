@@ -169,13 +169,13 @@ mod derived {
     #[derive(Serialize, Deserialize, JsonSchema)]
     struct Tree {
         name: String,
-        children: Vec<Tree>,
+        children: Vec<Self>,
     }
 
     #[derive(Serialize, Deserialize, JsonSchema)]
     enum Expression {
         Number(Note),
-        Not { of: Box<Expression> },
+        Not { of: Box<Self> },
     }
 
     #[derive(Serialize, Deserialize, JsonSchema)]
@@ -333,7 +333,7 @@ mod derived {
             check(
                 vias().map(|via| Flat { id: -1, note: note(), via }).into(),
                 &[json!({"id": 1}), json!({"id": 1, "text": "", "by": "Air"})],
-                false,
+                true,
             ),
             check(vec![New(note())], &foreign, true),
             check(vec![Some(note())], &foreign, true),
@@ -394,6 +394,21 @@ mod derived {
             let tool = Tool::typed("f", "d", |(): ()| async {}).strict(strict);
             assert_eq!(schema(&tool)["properties"], json!({}));
         }
+    }
+
+    /// Both ways to write an async closure, and a function.
+    #[test]
+    fn handlers_are_closures_and_functions() {
+        async fn read(note: Note) -> String {
+            note.text
+        }
+
+        let tools = [
+            Tool::typed("f", "d", async |note: Note| note.text),
+            Tool::typed("f", "d", |note: Note| async move { Ok(note.text) }),
+            Tool::typed("f", "d", read),
+        ];
+        assert!(tools.iter().all(|tool| text(tool) == text(&tools[0])));
     }
 
     #[test]

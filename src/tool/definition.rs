@@ -526,6 +526,13 @@ mod tests {
     }
 
     #[test]
+    fn crosses_threads() {
+        fn crosses<T: Clone + Send + Sync + 'static>() {}
+        crosses::<Tool>();
+        crosses::<ToolContext>();
+    }
+
+    #[test]
     fn debug_shows_no_closure() {
         let tool = tool().handler(|(): ()| async {});
         let debug = format!("{tool:?}");

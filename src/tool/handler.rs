@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use serde_json::{Number, Value};
 use tokio::task::{self, JoinHandle};
 
 use super::context::ToolContext;
@@ -91,39 +92,59 @@ impl Drop for AbortOnDrop {
 fn parse<T: DeserializeOwned + 'static>(input: &RawValue) -> Result<T, ToolError> {
     // A tool without arguments has none, whatever the model put there.
     let text = if TypeId::of::<T>() == TypeId::of::<()>() { "null" } else { input.get() };
-    serde_json::from_str(text).or_else(|error| parse_buffered(text).ok_or_else(|| explain::<T>(text, error)))
-}
-
-/// A second try where `serde_json/arbitrary_precision` is on. Tagged, untagged and flattened
-/// types buffer what they read, and then can't read the numbers of that feature; they can from
-/// a `Value`.
-fn parse_buffered<T: DeserializeOwned>(text: &str) -> Option<T> {
-    let exact =
-        serde_json::from_str::<serde_json::Number>("1e2").is_ok_and(|number| number.to_string() == "1e2");
-    if !exact {
-        return None;
-    }
-    serde_json::from_str(text).and_then(serde_json::from_value).ok()
-}
-
-/// Reads once more, now keeping track of the path: that costs, so only a failure pays for it.
-fn explain<T: DeserializeOwned>(text: &str, error: serde_json::Error) -> ToolError {
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let (path, error) = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
-        Ok(_) => (None, error),
-        Err(error) => {
-            let path = error.path().to_string();
-            (Some(path).filter(|path| path != "."), error.into_inner())
-        }
+    let error = match serde_json::from_str(text) {
+        Ok(input) => return Ok(input),
+        Err(error) => error,
     };
+    if let Some(value) = with_plain_numbers(text) {
+        match serde_path_to_error::deserialize(value) {
+            Ok(input) => return Ok(input),
+            // No map stands there: it is a number that was buffered.
+            Err(plain) if error.to_string().starts_with("invalid type: map") => return Err(invalid(&plain)),
+            Err(_) => {}
+        }
+    }
+    // Keeping track of the path costs, so only a failure pays for it, by reading once more.
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    Err(match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
+        Ok(_) => ToolError::new(format!("invalid input: {error}")),
+        Err(error) => invalid(&error),
+    })
+}
+
+fn invalid(error: &serde_path_to_error::Error<serde_json::Error>) -> ToolError {
+    let (path, error) = (error.path().to_string(), error.inner());
     let reason = error.to_string();
     // The model sees objects, not lines of text.
     let position = format!(" at line {} column {}", error.line(), error.column());
     let reason = reason.strip_suffix(&position).unwrap_or(&reason);
-    match path {
-        Some(path) => ToolError::new(format!("invalid input at `{path}`: {reason}")),
-        None => ToolError::new(format!("invalid input: {reason}")),
+    match path.as_str() {
+        "." => ToolError::new(format!("invalid input: {reason}")),
+        path => ToolError::new(format!("invalid input at `{path}`: {reason}")),
     }
+}
+
+/// The input once more where `serde_json/arbitrary_precision` is on, with numbers as they are
+/// without it. Tagged, untagged and flattened types buffer what they read, and can't read that
+/// feature's numbers from their buffer.
+fn with_plain_numbers(text: &str) -> Option<Value> {
+    fn round(value: &mut Value) {
+        match value {
+            Value::Number(number) if !number.is_u64() && !number.is_i64() => {
+                if let Some(rounded) = number.as_f64().and_then(Number::from_f64) {
+                    *number = rounded;
+                }
+            }
+            Value::Array(list) => list.iter_mut().for_each(round),
+            Value::Object(object) => object.values_mut().for_each(round),
+            _ => {}
+        }
+    }
+
+    let exact = serde_json::from_str::<Number>("0.10").is_ok_and(|number| number.to_string() == "0.10");
+    let mut value = if exact { serde_json::from_str(text).ok()? } else { return None };
+    round(&mut value);
+    Some(value)
 }
 
 #[cfg(test)]
@@ -239,7 +260,8 @@ mod tests {
             parse::<Shape>(&raw(r#"{"kind":"circle","radius":1.5,"id":18446744073709551615}"#)).unwrap();
         assert_eq!(shape, Shape::Circle { radius: 1.5, id: u64::MAX });
         assert_eq!(parse::<Outer>(&raw(r#"{"n":-7}"#)).unwrap(), Outer { inner: Inner { n: -7 } });
-        assert_eq!(parse::<Either>(&raw("2.5")).unwrap(), Either::Number(2.5));
+        assert_eq!(parse::<Either>(&raw("2.50")).unwrap(), Either::Number(2.5));
+        assert_eq!(parse::<Either>(&raw("1e2")).unwrap(), Either::Number(100.0));
         assert!(reason::<Shape>(r#"{"kind":"circle","radius":1.5}"#).contains("missing field `id`"));
     }
 

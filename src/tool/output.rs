@@ -65,6 +65,8 @@ pub trait IntoToolResult {
     fn into_tool_result(self) -> Result<ToolOutput, ToolError>;
 }
 
+// Without this the compiler speaks of `IntoToolOutput` alone, which leaves out `Result`.
+#[diagnostic::do_not_recommend]
 impl<T: IntoToolOutput> IntoToolResult for T {
     fn into_tool_result(self) -> Result<ToolOutput, ToolError> {
         self.into_tool_output()

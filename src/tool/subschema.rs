@@ -213,7 +213,7 @@ pub(super) fn items(list: Option<&Value>) -> impl Iterator<Item = &Value> {
 
 /// The items of a list, or the value itself.
 pub(super) fn items_or_one(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice).iter()
+    value.as_array().map_or_else(|| std::slice::from_ref(value), Vec::as_slice).iter()
 }
 
 /// True if `type` names a type, alone or among others.
