@@ -42,7 +42,8 @@ struct Inner {
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The API answered with an error. The request was sent; statuses 408, 409, 429 and from 500
-    /// on are retried, spend limits never, and `x-should-retry` wins over both.
+    /// on are retried, an error inside a 2xx by its type, and `x-should-retry` wins over both;
+    /// spend limits are never retried.
     Api,
     /// The client can't be built, or has no credential. Nothing was sent; never retried.
     Config,

@@ -232,7 +232,7 @@ async fn j13_a_tool_that_never_yields_still_times_out() {
     let receiver = Arc::new(std::sync::Mutex::new(receiver));
     let tool = Tool::new("spins", "", object()).handler(move |(): ()| {
         let receiver = receiver.clone();
-        async move { drop(receiver.lock().unwrap().recv()) }
+        async move { assert!(receiver.lock().unwrap().recv().is_err()) }
     });
     let runner = ToolRunner::new().tool(tool).tool_timeout(Duration::from_millis(50));
     let conversation = conversation(&runner, &[("t1", "spins")]).await;

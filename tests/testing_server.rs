@@ -577,6 +577,9 @@ async fn a_turn_that_the_server_paused_may_come_back_as_the_last() {
     let mut other = sent.clone();
     other[0]["text"] = json!("Let me guess");
     client.ask(&ending_in(other)).await.assert_error(400, "invalid_request_error", prefill);
+    let mut longer = sent.clone();
+    longer.as_array_mut().unwrap().push(json!({"type": "text", "text": "More"}));
+    client.ask(&ending_in(longer)).await.assert_error(400, "invalid_request_error", prefill);
     let mut resumed = ending_in(sent);
     assert_eq!(client.ask(&resumed).await.status, 200);
     resumed["messages"]

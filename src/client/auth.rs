@@ -13,7 +13,10 @@ use crate::error::{Error, Result};
 /// ```
 /// use agentloop::client::{Auth, Client};
 ///
-/// let client = Client::builder().auth(Auth::Bearer("a-token".into())).build()?;
+/// let client = Client::builder()
+///     .auth(Auth::Bearer("a-token".into()))
+///     .base_url("http://127.0.0.1:8080")
+///     .build()?;
 /// # Ok::<(), agentloop::Error>(())
 /// ```
 #[derive(Clone)]

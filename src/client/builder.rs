@@ -11,6 +11,7 @@ use http::header::{HeaderName, HeaderValue, USER_AGENT};
 use super::auth::Auth;
 use super::base_url::BaseUrl;
 use super::headers::{self, ClientHeaders};
+use super::http_client;
 use super::options::{DEFAULT_MAX_TOKENS, DEFAULT_MODEL};
 use super::retry::RetryPolicy;
 use super::{Client, Inner};
@@ -29,7 +30,7 @@ use crate::messages::options::RequestDefaults;
 /// use agentloop::client::Client;
 ///
 /// let client = Client::builder()
-///     .api_key("sk-ant-…".replace('…', "example"))
+///     .api_key("a-key")
 ///     .base_url("http://127.0.0.1:8080")
 ///     .max_retries(4)
 ///     .idle_timeout(Duration::from_secs(120))
@@ -325,18 +326,11 @@ impl ClientBuilder {
             ));
         }
 
+        // A client from elsewhere has a limit of its own, which can't be read.
+        let connect_timeout = self.http.is_none().then_some(self.connect_timeout);
         let http = match self.http {
             Some(http) => http,
-            None => {
-                if base_url.is_https() && !cfg!(any(feature = "rustls-tls", feature = "native-tls")) {
-                    return Err(Error::config(format!(
-                        "the base URL of {} is https, and this build of agentloop has no TLS: switch on its \
-                         feature `rustls-tls` or `native-tls`, or give it an `http_client`",
-                        self.base_url.origin
-                    )));
-                }
-                http_client(self.connect_timeout, self.no_proxy)?
-            }
+            None => http_client::build(&base_url, self.base_url.origin, self.connect_timeout, self.no_proxy)?,
         };
         Ok(Client {
             inner: Arc::new(Inner {
@@ -346,6 +340,7 @@ impl ClientBuilder {
                 headers,
                 defaults: RequestDefaults { model: model.trim().to_owned(), max_tokens: self.max_tokens },
                 retry: self.retry,
+                connect_timeout,
                 idle_timeout: self.idle_timeout,
                 timeout: self.timeout,
             }),
@@ -379,28 +374,159 @@ fn plain_value(text: &str, setter: &str) -> Result<HeaderValue> {
     })
 }
 
-fn http_client(connect_timeout: Duration, no_proxy: bool) -> Result<reqwest::Client> {
-    // Redirects would carry the key to another host. Retries live in one place, which is not here.
-    // Decompression and Referer are reqwest features that any other crate can switch on.
-    let mut builder = reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .retry(reqwest::retry::never())
-        .referer(false)
-        .no_gzip()
-        .no_brotli()
-        .no_zstd()
-        .no_deflate()
-        .connect_timeout(connect_timeout)
-        .tcp_keepalive(Duration::from_secs(60))
-        // Load balancers close idle connections after 60 seconds and more.
-        .pool_idle_timeout(Duration::from_secs(50));
-    if no_proxy {
-        builder = builder.no_proxy();
-    }
-    builder
-        .build()
-        .map_err(|error| Error::config("the HTTP client can't be set up").with_source(error.without_url()))
-}
-
 const DEFAULT_BASE_URL: &str = "https://api.anthropic.com";
 const DEFAULT_API_VERSION: &str = "2026-10-21";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(vars: &'static [(&'static str, &'static str)]) -> ClientBuilder {
+        ClientBuilder::from_vars(|name| {
+            vars.iter().find(|(given, _)| *given == name).map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    /// The headers of a client that carry a credential.
+    fn credential(client: &Client) -> Vec<(String, String)> {
+        let map = client.inner.headers.for_call(&crate::messages::options::CallOptions::default()).unwrap();
+        ["x-api-key", "authorization"]
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), map.get(*name)?.to_str().unwrap().to_owned())))
+            .collect()
+    }
+
+    fn endpoint(client: &Client) -> String {
+        client.inner.base_url.endpoint("/v1/messages").into()
+    }
+
+    #[test]
+    fn the_environment_seeds_and_setters_win() {
+        const ALL: &[(&str, &str)] = &[
+            ("ANTHROPIC_API_KEY", " env-key\n"),
+            ("ANTHROPIC_AUTH_TOKEN", "env-token"),
+            ("ANTHROPIC_BASE_URL", "http://env/v1/"),
+            ("ANTHROPIC_MODEL", "env-model"),
+        ];
+        let client = from(ALL).build().unwrap();
+        assert_eq!(credential(&client), [("x-api-key".into(), "env-key".into())]);
+        assert_eq!(endpoint(&client), "http://env/v1/messages");
+        assert_eq!(client.inner.defaults.model, "env-model");
+
+        let client = from(ALL)
+            .auth_token("mine")
+            .base_url("http://mine")
+            .default_model("my-model")
+            .default_max_tokens(7)
+            .build()
+            .unwrap();
+        assert_eq!(credential(&client), [("authorization".into(), "Bearer mine".into())]);
+        assert_eq!(endpoint(&client), "http://mine/v1/messages");
+        assert_eq!(client.inner.defaults, RequestDefaults { model: "my-model".into(), max_tokens: 7 });
+
+        let client = from(ALL).auth(Auth::None).build().unwrap();
+        assert_eq!(credential(&client), []);
+    }
+
+    #[test]
+    fn blank_variables_are_not_set() {
+        let client = from(&[
+            ("ANTHROPIC_API_KEY", " \n"),
+            ("ANTHROPIC_AUTH_TOKEN", "token"),
+            ("ANTHROPIC_BASE_URL", ""),
+            ("ANTHROPIC_MODEL", "  "),
+        ])
+        .no_proxy()
+        .http_client(reqwest::Client::new())
+        .build()
+        .unwrap();
+        assert_eq!(credential(&client), [("authorization".into(), "Bearer token".into())]);
+        assert_eq!(endpoint(&client), "https://api.anthropic.com/v1/messages");
+        assert_eq!(client.inner.defaults, RequestDefaults::default());
+    }
+
+    #[test]
+    fn no_credential_names_every_way_out() {
+        for builder in [
+            ClientBuilder::new(),
+            from(&[]),
+            from(&[("ANTHROPIC_API_KEY", ""), ("ANTHROPIC_AUTH_TOKEN", "\t")]),
+        ] {
+            let error = builder.build().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            let text = error.to_string();
+            for way in ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "Auth::None"] {
+                assert!(text.contains(way), "{text}");
+            }
+        }
+        let by_header = ClientBuilder::new().base_url("http://h").header("authorization", "Basic x").build();
+        assert_eq!(credential(&by_header.unwrap()), [("authorization".into(), "Basic x".into())]);
+    }
+
+    #[test]
+    fn an_error_names_the_variable_or_setter_and_not_the_value() {
+        let base = || ClientBuilder::new().base_url("http://h").api_key("k");
+        for (builder, name) in [
+            (from(&[("ANTHROPIC_API_KEY", "SENTI\nNEL")]), "`ANTHROPIC_API_KEY`"),
+            (from(&[("ANTHROPIC_AUTH_TOKEN", "SENTI\nNEL")]), "`ANTHROPIC_AUTH_TOKEN`"),
+            (from(&[("ANTHROPIC_BASE_URL", "http://u:SENTINEL@h")]), "`ANTHROPIC_BASE_URL`"),
+            (base().api_key("SENTI\nNEL"), "`api_key`"),
+            (base().auth_token("SENTI\nNEL"), "`auth_token`"),
+            (base().auth(Auth::Bearer("SENTI\nNEL".into())), "`auth`"),
+            (base().base_url("http://SENTINEL@h"), "`base_url`"),
+            (base().default_model(" "), "`default_model`"),
+            (base().header("x-one", "SENTI\nNEL"), "`x-one`"),
+            (base().header("x one", "SENTINEL"), "`header`"),
+            (base().api_version("SENTI\nNEL"), "`api_version`"),
+            (base().user_agent("SENTI\nNEL"), "`user_agent`"),
+            (base().connect_timeout(Duration::ZERO), "`connect_timeout`"),
+            (base().idle_timeout(Duration::ZERO), "`idle_timeout`"),
+            (base().timeout(Duration::ZERO), "`timeout`"),
+        ] {
+            let error = builder.build().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{name}");
+            let shown = format!("{error} {error:?} {}", error.chain());
+            assert!(shown.contains(name) && !shown.contains("SENTI"), "{name}: {shown}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_variable_that_is_not_unicode_is_an_error_unless_a_setter_wins() {
+        use std::os::unix::ffi::OsStringExt;
+
+        let builder = || {
+            ClientBuilder::from_vars(|name| {
+                (name == "ANTHROPIC_API_KEY").then(|| OsString::from_vec(b"SENTINEL\xff".to_vec()))
+            })
+            .base_url("http://h")
+        };
+        let error = builder().build().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        let shown = format!("{error} {error:?}");
+        assert!(shown.contains("`ANTHROPIC_API_KEY`") && !shown.contains("SENTINEL"), "{shown}");
+        builder().api_key("k").build().unwrap();
+    }
+
+    #[test]
+    fn a_plain_url_works_and_https_needs_tls() {
+        ClientBuilder::new().api_key("k").base_url("http://h").build().unwrap();
+        let https = ClientBuilder::new().api_key("k");
+        if cfg!(any(feature = "rustls-tls", feature = "native-tls")) {
+            https.build().unwrap();
+        } else {
+            let error = https.clone().build().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(error.to_string().contains("`rustls-tls`"), "{error}");
+            https.http_client(reqwest::Client::new()).build().unwrap();
+        }
+    }
+
+    #[test]
+    fn clients_are_one_word_and_cross_threads() {
+        fn crosses<T: Send + Sync + 'static>() {}
+        crosses::<Client>();
+        crosses::<ClientBuilder>();
+        assert_eq!(size_of::<Client>(), size_of::<usize>());
+    }
+}

@@ -14,7 +14,7 @@ use super::Client;
 use super::idle::{Phase, within};
 use super::response::{MAX_REPLY, Reading, Reply};
 use super::retry::{self, Failure, RetryPolicy, Verdict};
-use super::transport;
+use super::transport::{self, Limits};
 use crate::error::{Error, Result};
 use crate::messages::ApiError;
 use crate::messages::options::CallOptions;
@@ -70,8 +70,9 @@ impl Call {
 
     /// One attempt, up to the head of a 2xx response.
     pub(crate) async fn send(&self) -> Result<Response> {
-        let http = &self.client.inner.http;
-        let response = transport::send(http, &self.url, &self.headers, &self.segments, self.idle).await?;
+        let inner = &self.client.inner;
+        let limits = Limits { idle: self.idle, connect: inner.connect_timeout };
+        let response = transport::send(&inner.http, &self.url, &self.headers, &self.segments, limits).await?;
         self.reading().success(response).await
     }
 
@@ -89,10 +90,13 @@ impl Call {
                 // The attempts before may have used up some of the limit already.
                 match within(self.attempts(&mut trail, attempt), limit, || start).await {
                     Some(outcome) => outcome,
-                    None => Err(match trail.last.take() {
-                        Some(last) => Phase::Total.timed_out(limit).with_source(last),
-                        None => Phase::Total.timed_out(limit),
-                    }),
+                    None => {
+                        let error = Phase::Total.timed_out(limit, "timeout");
+                        Err(match trail.last.take() {
+                            Some(last) => error.with_source(last),
+                            None => error,
+                        })
+                    }
                 }
             }
         };

@@ -20,14 +20,14 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    /// The error for a limit that was passed in this phase.
-    pub(crate) fn timed_out(self, limit: Duration) -> Error {
-        let (what, setter) = match self {
-            Self::Connect => ("no connection", "idle_timeout"),
-            Self::Send => ("sending the request body made no progress", "idle_timeout"),
-            Self::Headers => ("waiting for the response headers brought nothing", "idle_timeout"),
-            Self::Body => ("reading the response body made no progress", "idle_timeout"),
-            Self::Total => ("the call as a whole did not end", "timeout"),
+    /// The error for a limit that was passed in this phase, and the setter of that limit.
+    pub(crate) fn timed_out(self, limit: Duration, setter: &str) -> Error {
+        let what = match self {
+            Self::Connect => "no connection was made",
+            Self::Send => "sending the request body made no progress",
+            Self::Headers => "waiting for the response headers brought nothing",
+            Self::Body => "reading the response body made no progress",
+            Self::Total => "the call as a whole did not end",
         };
         Error::new(ErrorKind::Timeout, format!("{what} within {limit:?} (the limit of `{setter}`)"))
     }
@@ -117,16 +117,16 @@ mod tests {
 
     #[test]
     fn errors_name_phase_limit_and_setter() {
-        for (phase, word, setter) in [
-            (Phase::Connect, "connection", "`idle_timeout`"),
-            (Phase::Send, "sending", "`idle_timeout`"),
-            (Phase::Headers, "headers", "`idle_timeout`"),
-            (Phase::Body, "body", "`idle_timeout`"),
-            (Phase::Total, "whole", "`timeout`"),
+        for (phase, word) in [
+            (Phase::Connect, "connection"),
+            (Phase::Send, "sending"),
+            (Phase::Headers, "headers"),
+            (Phase::Body, "body"),
+            (Phase::Total, "whole"),
         ] {
-            let error = phase.timed_out(Duration::from_millis(1500));
+            let error = phase.timed_out(Duration::from_millis(1500), "the_setter");
             let text = error.to_string();
-            assert!(text.contains(word) && text.contains("1.5s") && text.contains(setter), "{text}");
+            assert!(text.contains(word) && text.contains("1.5s") && text.contains("`the_setter`"), "{text}");
             assert!(error.is_timeout() && error.is_retryable());
         }
     }

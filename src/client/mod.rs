@@ -16,6 +16,7 @@ mod body;
 mod builder;
 mod call;
 mod headers;
+mod http_client;
 mod idle;
 mod options;
 mod response;
@@ -64,6 +65,8 @@ struct Inner {
     headers: ClientHeaders,
     defaults: RequestDefaults,
     retry: RetryPolicy,
+    /// `None` if the HTTP client is the user's own.
+    connect_timeout: Option<Duration>,
     idle_timeout: Duration,
     timeout: Option<Duration>,
 }
@@ -133,6 +136,7 @@ impl fmt::Debug for Client {
             .field("headers", &inner.headers)
             .field("defaults", &inner.defaults)
             .field("retry", &inner.retry)
+            .field("connect_timeout", &inner.connect_timeout)
             .field("idle_timeout", &inner.idle_timeout)
             .field("timeout", &inner.timeout)
             .finish_non_exhaustive()

@@ -262,3 +262,149 @@ const MAX_ERROR: usize = 1024 * 1024;
 
 const KEPT: [&str; 7] =
     ["cf-ray", "content-type", "date", "request-id", "retry-after", "retry-after-ms", "x-should-retry"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(status: u16, headers: &[(&str, &str)], body: impl Into<Vec<u8>>) -> Response {
+        let mut response = http::Response::builder().status(status);
+        for (name, value) in headers {
+            response = response.header(*name, *value);
+        }
+        response.body(body.into()).unwrap().into()
+    }
+
+    async fn json(response: Response, cap: usize) -> Result<String> {
+        let sent = HeaderMap::new();
+        let reading = Reading { idle: Duration::from_secs(5), cap, sent: &sent };
+        reading.json(reading.success(response).await?).await.map(|reply| reply.text)
+    }
+
+    const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
+
+    #[tokio::test]
+    async fn takes_json_in_its_spellings() {
+        for content_type in [
+            "application/json",
+            "Application/JSON; charset=utf-8",
+            "application/json;x",
+            "application/vnd.x+json",
+        ] {
+            let text = json(response(200, &[("content-type", content_type)], "{}"), 10).await.unwrap();
+            assert_eq!(text, "{}", "{content_type}");
+        }
+        assert_eq!(json(response(200, &[], "{}"), 10).await.unwrap(), "{}");
+        let identity = [("content-type", "application/json"), ("content-encoding", "Identity")];
+        assert_eq!(json(response(201, &identity, "{}"), 10).await.unwrap(), "{}");
+    }
+
+    #[tokio::test]
+    async fn the_cap_is_exact() {
+        assert_eq!(json(response(200, JSON, "{   }"), 5).await.unwrap(), "{   }");
+        let error = json(response(200, JSON, "{    }"), 5).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Decode, false));
+        assert!(error.to_string().contains("longer than 5 bytes"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn other_content_is_named_and_shown_only_if_it_is_not_json() {
+        // Content type, body, and what of the body the error shows.
+        for (content_type, body, shown) in [
+            ("text/html", "<h1>Bad\r\n\u{1b}[31m gateway</h1>", ": <h1>Bad [31m gateway</h1>"),
+            ("text/plain; charset=x", "SENTINEL-free", ": SENTINEL-free"),
+            ("text/html", "", ""),
+            ("text/plain", " {\"prompt\":\"SENTINEL\"}", ""),
+            ("text/plain", "[\"SENTINEL\"]", ""),
+            ("text/event-stream", "event: x\ndata: SENTINEL", ""),
+        ] {
+            let essence = content_type.split(';').next().unwrap();
+            for status in [200, 404, 502] {
+                if status == 200 && body.is_empty() {
+                    continue;
+                }
+                let got = response(status, &[("content-type", content_type), ("request-id", "req_9")], body);
+                let error = json(got, 1000).await.unwrap_err();
+                let kind = if status == 200 { ErrorKind::Decode } else { ErrorKind::Api };
+                assert_eq!((error.kind(), error.status()), (kind, Some(status)));
+                assert_eq!(error.request_id(), Some("req_9"));
+                let text = error.to_string();
+                let end = format!(" with {essence}{shown} (request id req_9)");
+                assert!(text.contains(&status.to_string()) && text.ends_with(&end), "{text}");
+            }
+        }
+        for status in [400, 500] {
+            let error = json(response(status, JSON, r#"{"detail":"SENTINEL"}"#), 1000).await.unwrap_err();
+            let shown = format!("{error} {error:?}");
+            assert!(shown.contains("application/json") && !shown.contains("SENTINEL"), "{shown}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_empty_2xx_may_be_tried_again() {
+        for body in ["", " \n"] {
+            for headers in [JSON, &[], &[("content-type", "text/html")]] {
+                let error = json(response(200, headers, body), 1000).await.unwrap_err();
+                assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Decode, true));
+                assert!(error.to_string().contains("empty body"), "{error}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_that_are_no_text_and_codings_are_refused() {
+        let error = json(response(200, JSON, b"{\"a\":\"\xff\"}".to_vec()), 1000).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Decode, false));
+        let gzip = [("content-type", "application/json"), ("content-encoding", "gzip")];
+        for (status, kind) in [(200, ErrorKind::Decode), (500, ErrorKind::Api)] {
+            let error = json(response(status, &gzip, "\u{1f}"), 1000).await.unwrap_err();
+            assert_eq!((error.kind(), error.status()), (kind, Some(status)));
+            assert!(error.chain().contains("content encoding gzip"), "{}", error.chain());
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_object_inside_a_200_is_the_apis_error() {
+        for (body, api_type) in [
+            (
+                r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#,
+                Some("overloaded_error"),
+            ),
+            (r#"{"error":{"type":"api_error","message":"m"}}"#, Some("api_error")),
+            (r#"{"type":"error"}"#, None),
+        ] {
+            let error = json(response(200, JSON, body), 1000).await.unwrap_err();
+            assert_eq!((error.kind(), error.api_type()), (ErrorKind::Api, api_type), "{body}");
+        }
+        let message = r#"{"type":"message","error":{"type":"x","message":"m"}}"#;
+        assert_eq!(json(response(200, JSON, message), 1000).await.unwrap(), message);
+    }
+
+    #[tokio::test]
+    async fn secrets_that_come_back_are_cut_out() {
+        let mut key = http::HeaderValue::from_static("Bearer sk-SENTINEL");
+        key.set_sensitive(true);
+        let sent = HeaderMap::from_iter([(http::header::AUTHORIZATION, key)]);
+        let reading = Reading { idle: Duration::from_secs(5), cap: 1000, sent: &sent };
+        let page = "x-header: sk-SENTINEL";
+        let object = r#"{"error":{"type":"authentication_error","message":"bad key sk-SENTINEL"}}"#;
+        for (content_type, body) in [("text/plain", page), ("application/json", object)] {
+            let got = response(401, &[("content-type", content_type)], body);
+            let error = reading.success(got).await.unwrap_err();
+            let shown = format!("{error} {error:?}");
+            assert!(shown.contains("[redacted]") && !shown.contains("SENTINEL"), "{shown}");
+        }
+        let error = reading.json(response(200, JSON, object)).await.unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("SENTINEL"), "{error}");
+    }
+
+    #[test]
+    fn an_excerpt_ends_on_a_character_boundary() {
+        assert_eq!(excerpt("", 4), "");
+        assert_eq!(excerpt("  a\n\tb ", 4), "a b");
+        assert_eq!(excerpt("abcd", 4), "abcd");
+        assert_eq!(excerpt("abcde", 4), "abcd…");
+        assert_eq!(excerpt("abcé", 4), "abc…");
+        assert_eq!(excerpt("日本語", 7), "日本…");
+    }
+}

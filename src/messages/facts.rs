@@ -26,9 +26,9 @@ pub(crate) struct Facts {
     pub(crate) calls: Box<[Call]>,
     /// The ids that `tool_result` blocks answer, in order.
     pub(crate) results: Box<[Box<str>]>,
-    /// Calls that the API runs itself and that have no result in this message.
-    pub(crate) server_calls: Box<[Box<str>]>,
-    /// The calls that result blocks of the API answer.
+    /// Calls that the API runs itself.
+    pub(crate) server_calls: Box<[ServerCall]>,
+    /// The calls of earlier messages that result blocks of the API answer.
     pub(crate) server_results: Box<[Box<str>]>,
     /// True if there is anything but `tool_result` blocks.
     pub(crate) has_other: bool,
@@ -51,6 +51,14 @@ pub(crate) struct Call {
     pub(crate) toolset: Option<Box<str>>,
     /// True if code that the API runs made the call.
     pub(crate) programmatic: bool,
+}
+
+/// A call of a tool that the API runs itself.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerCall {
+    pub(crate) id: Box<str>,
+    /// True if its result stands behind it in the same message.
+    pub(crate) finished: bool,
 }
 
 impl Facts {
@@ -101,7 +109,7 @@ struct Finder {
     assistant: bool,
     calls: Vec<Call>,
     results: Vec<Box<str>>,
-    server_calls: Vec<Box<str>>,
+    server_calls: Vec<ServerCall>,
     server_results: Vec<Box<str>>,
     has_other: bool,
     results_late: bool,
@@ -153,12 +161,15 @@ impl Finder {
             "compaction" => self.compacts = true,
             "server_tool_use" | "mcp_tool_use" => {
                 if let Some(id) = fields.str("id") {
-                    self.server_calls.push((&*id).into());
+                    self.server_calls.push(ServerCall { id: (&*id).into(), finished: false });
                 }
             }
             _ if kind.ends_with("_tool_result") => {
                 if let Some(id) = fields.str("tool_use_id") {
-                    self.server_results.push((&*id).into());
+                    match self.server_calls.iter_mut().find(|call| *call.id == *id) {
+                        Some(call) => call.finished = true,
+                        None => self.server_results.push((&*id).into()),
+                    }
                 }
             }
             _ => {}
@@ -209,13 +220,11 @@ impl Finder {
     }
 
     fn finish(self, role: Role) -> Facts {
-        let mut server_calls = self.server_calls;
-        server_calls.retain(|id| !self.server_results.contains(id));
         Facts {
             role,
             calls: self.calls.into(),
             results: self.results.into(),
-            server_calls: server_calls.into(),
+            server_calls: self.server_calls.into(),
             server_results: self.server_results.into(),
             has_other: self.has_other,
             results_late: self.results_late,

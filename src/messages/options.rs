@@ -16,7 +16,7 @@ pub(crate) struct CallOptions {
 }
 
 /// What fills a request that names no model or no `max_tokens`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestDefaults {
     pub(crate) model: String,
     pub(crate) max_tokens: u64,

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::facts::{Call, Facts, Role};
+use super::facts::{Call, Facts, Role, ServerCall};
 
 /// A client call without a result.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Problem {
 /// The pairing so far. It grows by one message at a time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pairing {
-    /// The id of every client call.
+    /// The id of every call, the client's and the API's own.
     seen: HashSet<Box<str>>,
     /// Who speaks in the turn at the end.
     turn: Option<Role>,
@@ -74,6 +74,17 @@ impl Pairing {
                 }
                 if let Some(problem) = self.repeated(&facts.calls) {
                     return refuse(problem);
+                }
+                let is_old = |(at, call): &(usize, &ServerCall)| {
+                    self.seen.contains(&call.id)
+                        || facts.server_calls[..*at].iter().any(|other| other.id == call.id)
+                        || facts.calls.iter().any(|other| other.id.as_ref() == Some(&call.id))
+                };
+                if let Some((_, call)) = facts.server_calls.iter().enumerate().find(is_old) {
+                    return doubt(format!(
+                        "the id {} of a server tool call is not new in the conversation",
+                        call.id
+                    ));
                 }
             }
             Role::User => {
@@ -126,8 +137,13 @@ impl Pairing {
                 if facts.compacts {
                     self.unfinished.clear();
                 }
-                self.unfinished.extend_from_slice(&facts.server_calls);
                 self.unfinished.retain(|id| !facts.server_results.contains(id));
+                for call in &facts.server_calls {
+                    self.seen.insert(call.id.clone());
+                    if !call.finished {
+                        self.unfinished.push(call.id.clone());
+                    }
+                }
                 for call in &facts.calls {
                     let Some(id) = &call.id else { continue };
                     if call.programmatic {

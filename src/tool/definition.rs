@@ -476,10 +476,9 @@ mod tests {
             .set("input_schema", json!({"type": "string"}))
             .input_examples([Unserializable])
             .strict(true);
-        let error = tool.error().unwrap();
+        let error = tool.definition().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Request);
         assert_eq!(error.chain(), "tool `f`: `x` can't be written as JSON: no");
-        assert_eq!(tool.definition().unwrap_err().chain(), error.chain());
         assert_eq!(
             tool.wire.json().get(),
             r#"{"name":"f","description":"d","input_schema":{"type":"object"},"strict":true}"#
@@ -501,12 +500,12 @@ mod tests {
             (Tool::from_definition("{}"), "needs a `name`"),
             (tool().set("type", "custom").set("name", 7), "needs a `name`"),
         ] {
-            let error = tool.error().unwrap();
+            let error = tool.definition().unwrap_err();
             assert!(error.to_string().contains(reason), "{error}");
             assert_eq!(error.kind(), ErrorKind::Request);
         }
         let custom = Tool::from_definition(r#"{"name":"f","input_schema":{"anyOf":[]}}"#);
-        assert!(custom.error().is_none(), "a definition goes out as it is");
+        assert!(custom.definition().is_ok(), "a definition goes out as it is");
     }
 
     #[test]

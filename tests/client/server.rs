@@ -2,13 +2,16 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 /// What the server does with one request.
 #[derive(Clone)]
 pub(crate) struct Reply {
     bytes: Vec<u8>,
+    pieces: (usize, Duration),
     then: Then,
 }
 
@@ -32,7 +35,7 @@ impl Reply {
         }
         text.push_str("\r\n");
         text.push_str(body);
-        Self { bytes: text.into_bytes(), then: Then::Keep }
+        Self { bytes: text.into_bytes(), pieces: (1, Duration::ZERO), then: Then::Keep }
     }
 
     pub(crate) fn json(status: u16, body: &str) -> Self {
@@ -45,17 +48,27 @@ impl Reply {
 
     /// These bytes, then the end of the connection.
     pub(crate) fn cut(bytes: &str) -> Self {
-        Self { bytes: bytes.into(), then: Then::Close }
+        Self { then: Then::Close, ..Self::raw(bytes) }
     }
 
     /// These bytes, then silence.
     pub(crate) fn hold(bytes: &str) -> Self {
-        Self { bytes: bytes.into(), then: Then::Hold }
+        Self { then: Then::Hold, ..Self::raw(bytes) }
+    }
+
+    /// Sends the body in this many pieces with a pause after each.
+    pub(crate) fn in_pieces(mut self, count: usize, pause: Duration) -> Self {
+        self.pieces = (count, pause);
+        self
+    }
+
+    fn raw(bytes: &str) -> Self {
+        Self { bytes: bytes.into(), pieces: (1, Duration::ZERO), then: Then::Keep }
     }
 
     /// The head of the request is read and nothing else happens.
     pub(crate) fn ignore() -> Self {
-        Self { bytes: Vec::new(), then: Then::Ignore }
+        Self { then: Then::Ignore, ..Self::raw("") }
     }
 }
 
@@ -80,23 +93,30 @@ impl Seen {
 pub(crate) struct Server {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
-    closed: Arc<Mutex<u32>>,
+    opened: Arc<AtomicU32>,
+    closed: Arc<AtomicU32>,
 }
 
 impl Server {
     pub(crate) fn start(script: impl IntoIterator<Item = Reply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server =
-            Self { address: listener.local_addr().unwrap(), seen: Arc::default(), closed: Arc::default() };
+        let server = Self {
+            address: listener.local_addr().unwrap(),
+            seen: Arc::default(),
+            opened: Arc::default(),
+            closed: Arc::default(),
+        };
         let script: Vec<Reply> = script.into_iter().collect();
-        let (seen, closed) = (Arc::clone(&server.seen), Arc::clone(&server.closed));
+        let (seen, opened, closed) =
+            (Arc::clone(&server.seen), Arc::clone(&server.opened), Arc::clone(&server.closed));
         thread::spawn(move || {
             for stream in listener.incoming() {
+                opened.fetch_add(1, Ordering::SeqCst);
                 let (script, seen, closed) = (script.clone(), Arc::clone(&seen), Arc::clone(&closed));
                 thread::spawn(move || {
                     // A client that goes away in the middle is part of some scripts.
                     let _ = serve(&stream.unwrap(), &script, &seen);
-                    *closed.lock().unwrap() += 1;
+                    closed.fetch_add(1, Ordering::SeqCst);
                 });
             }
         });
@@ -111,9 +131,31 @@ impl Server {
         self.seen.lock().unwrap().clone()
     }
 
-    /// How many connections have ended.
-    pub(crate) fn closed(&self) -> u32 {
-        *self.closed.lock().unwrap()
+    /// How many connections were made.
+    pub(crate) fn opened(&self) -> u32 {
+        self.opened.load(Ordering::SeqCst)
+    }
+
+    /// Waits until this many connections have ended.
+    pub(crate) async fn until_closed(&self, count: u32) {
+        for _ in 0..1000 {
+            if self.closed.load(Ordering::SeqCst) >= count {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("fewer than {count} connections ended");
+    }
+
+    /// Waits until this many requests have come.
+    pub(crate) async fn until_seen(&self, count: usize) {
+        for _ in 0..1000 {
+            if self.seen.lock().unwrap().len() >= count {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("fewer than {count} requests came");
     }
 }
 
@@ -134,7 +176,14 @@ fn serve(stream: &TcpStream, script: &[Reply], seen: &Mutex<Vec<Seen>>) -> std::
             request.body.resize(length, 0);
             reader.read_exact(&mut request.body)?;
             seen.lock().unwrap().push(request);
-            (&*stream).write_all(&reply.bytes)?;
+            let (count, pause) = reply.pieces;
+            let head = reply.bytes.windows(4).position(|end| end == b"\r\n\r\n").map_or(0, |at| at + 4);
+            let (head, body) = reply.bytes.split_at(head);
+            (&*stream).write_all(head)?;
+            for piece in body.chunks(body.len().div_ceil(count).max(1)) {
+                (&*stream).write_all(piece)?;
+                thread::sleep(pause);
+            }
         }
         match reply.then {
             Then::Keep => {}

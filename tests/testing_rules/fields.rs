@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{PNG, assert_refused, beta_case, case, image, model, set, talk, text, with, without};
+use crate::{PNG, assert_refused, beta_case, case, image, model, says, set, talk, text, with, without};
 
 #[test]
 fn illegal_fields_are_refused() {
@@ -31,6 +31,30 @@ fn illegal_fields_are_refused() {
             "warm-up streamed",
             set(with("max_tokens", json!(0)), "", "stream", json!(true)),
             "0 is not supported together with `stream`",
+        ),
+        case(
+            "warm-up with a named call",
+            set(with("max_tokens", json!(0)), "", "tool_choice", json!({"type": "tool", "name": "add"})),
+            "0 is not supported together with `tool_choice`",
+        ),
+        beta_case(
+            "choice of a tool that no message adds",
+            &["inline-tools-2026-09-15"],
+            set(
+                talk(json!([
+                    says("user", json!("a")),
+                    says(
+                        "system",
+                        json!([
+                            {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"name": "run_sql"}}},
+                        ])
+                    )
+                ])),
+                "",
+                "tool_choice",
+                json!({"type": "tool", "name": "run_js"}),
+            ),
+            "Tool 'run_js' not found",
         ),
         case(
             "warm-up with a forced call",

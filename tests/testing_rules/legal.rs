@@ -107,6 +107,38 @@ fn legal_bodies_pass() {
             model("claude-opus-4-5", with("thinking", json!({"type": "enabled", "budget_tokens": 2048}))),
         ),
         ended(
+            "images with bytes behind their first ones",
+            user(json!([image("image/png", "iVBORw0KGgoAAAANSUhEUg=="), image("image/gif", "R0lGODdhAQABAA==")])),
+        ),
+        ended("most messages", talk(json!(vec![says("user", json!("a")); 100_000]))),
+        ended(
+            "system message on sonnet 5.5",
+            model("claude-sonnet-5-5", talk(json!([says("user", json!("a")), says("system", json!("s"))]))),
+        ),
+        ended("forced on a model with a longer name", model("claude-opus-5-5-preview1", with("tool_choice", json!({"type": "any"})))),
+        (
+            "system message for one turn",
+            &["mid-conversation-system-clear-at-2026-08-21"],
+            talk(json!([says("user", json!("a")), {"role": "system", "content": [text("s")], "clear_at": "next_user_message"}])),
+        ),
+        ended("allowed domains", with("tools", json!([{"type": "web_search_20260318", "name": "web_search", "allowed_domains": ["a.net"]}]))),
+        ended("as much as a strict schema may hold", with("tools", Value::Array(
+            (0..20)
+                .map(|n| {
+                    let kind = if n < 16 { json!(["string", "null"]) } else { json!("string") };
+                    let optional = if n < 4 { json!({"p": {"type": "string"}, "q": {"type": kind}}) } else { json!({"q": {"type": kind}}) };
+                    let mut schema = json!({"type": "object", "additionalProperties": false, "properties": optional, "required": ["r", "s"]});
+                    schema["properties"]["r"] = json!({"type": "string"});
+                    schema["properties"]["s"] = json!({"type": "string"});
+                    json!({"name": format!("t{n}"), "strict": true, "input_schema": schema})
+                })
+                .collect(),
+        ))),
+        ended("references and parts in a strict schema", strict(json!({
+            "type": "object", "additionalProperties": false, "$defs": {"S": {"type": "string"}},
+            "properties": {"a": {"anyOf": [{"$ref": "#/$defs/S"}, {"type": "null"}]}, "b": {"allOf": [{"type": "string"}]}},
+        }))),
+        ended(
             "images",
             user(json!([
                 image("image/png", PNG), image("image/jpeg", JPEG), image("image/gif", "R0lGODlhAQABAAAAACw="), image("image/webp", "UklGRgAAAABXRUJQ"),
@@ -384,7 +416,7 @@ fn legal_bodies_pass() {
                     ),
                     "",
                     "tools",
-                    json!([{"type": "mcp_toolset", "mcp_server_name": "crm"}]),
+                    json!([{"type": "mcp_toolset", "mcp_server_name": "crm"}, {"type": "bash_20250124", "name": "bash"}]),
                 ),
                 "",
                 "mcp_servers",

@@ -198,6 +198,91 @@ fn illegal_messages_are_refused() {
             "Input tag 'path'",
         ),
         case(
+            "document content number",
+            user(json!([{"type": "document", "source": {"type": "content", "content": 1}}])),
+            "content.content: Input should be a valid string or list",
+        ),
+        case(
+            "image data number",
+            user(
+                json!([{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": 1}}]),
+            ),
+            "base64.data: Input should be a valid string",
+        ),
+        case(
+            "sound in the frame of webp",
+            user(json!([image("image/webp", "UklGRgAAAABXQVZF")])),
+            "Could not process image",
+        ),
+        case(
+            "search result content",
+            user(json!([{"type": "search_result", "source": "s", "title": "t", "content": "x"}])),
+            "search_result.content: Input should be a valid list",
+        ),
+        case(
+            "search result without title",
+            user(json!([{"type": "search_result", "source": "s", "content": []}])),
+            "search_result.title: Field required",
+        ),
+        case("upload without file", user(json!([{"type": "container_upload"}])), "file_id: Field required"),
+        beta_case(
+            "system clear_at",
+            &["mid-conversation-system-clear-at-2026-08-21"],
+            late(json!({"role": "system", "content": "s", "clear_at": "soon"})),
+            "clear_at: Input should be 'never' or 'next_user_message'",
+        ),
+        beta_case(
+            "system clear_at with one mark among texts",
+            &["mid-conversation-system-clear-at-2026-08-21"],
+            late(
+                json!({"role": "system", "content": [text("s"), marked(text("t"))], "clear_at": "next_user_message"}),
+            ),
+            "may hold only text",
+        ),
+        beta_case(
+            "system clear_at with an effort",
+            &["mid-conversation-system-clear-at-2026-08-21", "mid-conversation-output-config-2026-07-01"],
+            late(
+                json!({"role": "system", "content": "s", "clear_at": "next_user_message", "output_config": {"effort": "low"}}),
+            ),
+            "may hold only text",
+        ),
+        beta_case(
+            "system effort",
+            &["mid-conversation-output-config-2026-07-01"],
+            late(json!({"role": "system", "content": "s", "output_config": {"effort": "huge"}})),
+            "messages.3.output_config.effort: Input should be",
+        ),
+        beta_case(
+            "system tool change without tool",
+            &["inline-tools-2026-09-15"],
+            late(says("system", json!([{"type": "tool_addition"}]))),
+            "content.0.tool: Field required",
+        ),
+        beta_case(
+            "system tool definition by the beta for references",
+            &["mid-conversation-tool-changes-2026-07-01"],
+            late(says(
+                "system",
+                json!([{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {}}}]),
+            )),
+            "Input tag 'tool_definition'",
+        ),
+        beta_case(
+            "system removal by value",
+            &["inline-tools-2026-09-15"],
+            late(says(
+                "system",
+                json!([{"type": "tool_removal", "tool": {"type": "tool_definition", "definition": {}}}]),
+            )),
+            "Input tag 'tool_definition'",
+        ),
+        case(
+            "too many",
+            talk(json!(vec![says("user", json!("a")); 100_001])),
+            "List should have at most 100000 items",
+        ),
+        case(
             "system first",
             talk(json!([says("system", json!("s")), says("user", json!("u"))])),
             "must use the \"user\" role",

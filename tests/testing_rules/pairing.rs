@@ -151,6 +151,11 @@ fn illegal_pairs_are_refused() {
             "may not answer server tool calls: mcptoolu_1",
         ),
         case(
+            "result for a server id",
+            user(json!([answer("srvtoolu_1")])),
+            "may not answer server tool calls: srvtoolu_1",
+        ),
+        case(
             "result for a server call with another prefix",
             server_tools(turn(
                 json!([search("id_1"), call("toolu_1")]),

@@ -86,7 +86,7 @@ fn illegal_tools_are_refused() {
         .map(|n| json!({"name": format!("t{n}"), "strict": true, "input_schema": {"type": "object", "additionalProperties": false}}))
         .collect();
     let optional: serde_json::Map<_, _> =
-        (0..25).map(|n| (format!("p{n}"), json!({"type": "string"}))).collect();
+        (0..26).map(|n| (format!("p{n}"), json!({"type": "string"}))).collect();
     let unions: serde_json::Map<_, _> =
         (0..17).map(|n| (format!("p{n}"), json!({"type": ["string", "null"]}))).collect();
     let required: Vec<_> = unions.keys().cloned().collect();
@@ -158,6 +158,23 @@ fn illegal_tools_are_refused() {
             "callers",
             tool(json!({"allowed_callers": "direct"})),
             "allowed_callers: Input should be a valid list",
+        ),
+        case(
+            "one example of two",
+            tool(json!({"input_examples": [{}, "x"]})),
+            "input_examples: Input should be",
+        ),
+        case(
+            "one programmatic tool of two and not parallel",
+            set(
+                all(
+                    json!([named("a"), {"name": "b", "input_schema": {"type": "object"}, "allowed_callers": ["code_execution_20260120"]}]),
+                ),
+                "",
+                "tool_choice",
+                json!({"type": "auto", "disable_parallel_tool_use": true}),
+            ),
+            "not supported with programmatic tool calling",
         ),
         case(
             "all deferred",
@@ -342,7 +359,9 @@ fn illegal_tools_are_refused() {
         case("21 strict tools", all(Value::Array(many)), "at most 20 strict tools"),
         case(
             "25 optional parameters",
-            strict(json!({"type": "object", "additionalProperties": false, "properties": optional})),
+            strict(
+                json!({"type": "object", "additionalProperties": false, "properties": optional, "required": ["p3"]}),
+            ),
             "Schema is too complex for compilation.",
         ),
         case(
