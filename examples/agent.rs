@@ -11,11 +11,12 @@
 
 use std::time::Duration;
 
-use agentloop::client::{Auth, Client, ClientBuilder};
-use agentloop::messages::{ContentBlock, Message, MessageRequest};
+use agentloop::client::Auth;
 use agentloop::run_loop::RunErrorKind;
 use agentloop::testing::{Reply, Server};
-use agentloop::tool::{Json, Tool};
+use agentloop::{Client, ClientBuilder};
+use agentloop::{ContentBlock, Message, MessageRequest};
+use agentloop::{Json, Tool};
 use agentloop::{RunError, ToolRunner};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

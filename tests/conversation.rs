@@ -1,6 +1,7 @@
 //! What a conversation takes, keeps, repairs and refuses.
 
-use agentloop::messages::{ContentBlock, Conversation, Message, MessageParam, MessageRequest, Role};
+use agentloop::messages::Role;
+use agentloop::{ContentBlock, Conversation, Message, MessageParam, MessageRequest};
 use serde_json::{Value, json};
 
 fn conversation(messages: &Value) -> Conversation {
@@ -264,6 +265,7 @@ fn a_message_that_could_not_be_sent_is_not_added() {
 
 #[test]
 fn check_names_the_message_and_the_id() {
+    let marked = || json!({"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}});
     let long = |last: Value| json!([user("a"), assistant("b"), user("c"), last]);
     let cases = [
         (json!([]), "no message"),
@@ -282,6 +284,10 @@ fn check_names_the_message_and_the_id() {
             "messages[3]: results must come before",
         ),
         (json!([user("a"), assistant(json!([call("t1"), call("t1")]))]), "messages[1]: the id t1"),
+        (
+            json!([user(json!([marked(), marked()])), user(json!([marked(), marked(), marked()]))]),
+            "messages[1]: more than four",
+        ),
         (long(assistant(" ")), "messages[3]: the content is blank text"),
         (long(assistant(json!([]))), "messages[3]: the content is an empty list"),
         (long(assistant(json!(7))), "messages[3]: the content is neither"),

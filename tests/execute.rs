@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use agentloop::messages::Conversation;
+use agentloop::Conversation;
 use agentloop::run_loop::RunErrorKind;
 use agentloop::testing::{Gate, Reply, Server};
 use agentloop::{Tool, ToolContext, ToolError, ToolRunner};
@@ -177,7 +177,7 @@ async fn j13_a_tools_own_limit_is_the_one_that_counts() {
 #[tokio::test(start_paused = true)]
 async fn j13_the_limit_counts_from_the_start_of_the_call() {
     // No socket here: the clock is paused, so the loop is driven by hand.
-    use agentloop::messages::Message;
+    use agentloop::Message;
     use agentloop::run_loop::Step;
     let tool = Tool::new("slow", "", object()).handler(|(): ()| async {
         tokio::time::sleep(Duration::from_secs(4)).await;

@@ -5,9 +5,10 @@ mod support;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use agentloop::messages::{ContentBlock, Conversation, Message, MessageParam, MessageRequest, Role};
+use agentloop::messages::Role;
 use agentloop::run_loop::{Rules, RunErrorKind, RunLoop, Step};
 use agentloop::testing::check_request;
+use agentloop::{ContentBlock, Conversation, Message, MessageParam, MessageRequest};
 use agentloop::{ToolError, ToolOutput};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};

@@ -4,8 +4,9 @@ mod support;
 
 use std::time::Duration;
 
-use agentloop::client::{Auth, Client};
-use agentloop::messages::MessageRequest;
+use agentloop::Client;
+use agentloop::MessageRequest;
+use agentloop::client::Auth;
 use agentloop::run_loop::{RunErrorKind, RunLoop};
 use agentloop::testing::{Gate, Reply, Script, Server};
 use agentloop::{ErrorKind, RunError, Tool, ToolRunner};

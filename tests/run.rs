@@ -2,11 +2,12 @@
 
 mod support;
 
-use agentloop::messages::{ContentBlock, Effort, MessageRequest, StopReason};
+use agentloop::messages::Effort;
 use agentloop::run_loop::{Ended, RunErrorKind};
 use agentloop::testing::{Reply, Script, Server};
-use agentloop::tool::{Json, ToolOutput};
 use agentloop::{Client, Tool, ToolError, ToolRunner};
+use agentloop::{ContentBlock, MessageRequest, StopReason};
+use agentloop::{Json, ToolOutput};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use support::{Log, add, object, result_of, results, sent};

@@ -1,6 +1,6 @@
 //! Tool definitions: what goes over the wire, derived schemas and their strict form.
 
-use agentloop::tool::Tool;
+use agentloop::Tool;
 use serde_json::{Value, json};
 
 fn text(tool: &Tool) -> String {

@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 /// `Debug` shows the kind and never the secret. Blanks and line ends around a secret are cut off.
 ///
 /// ```
-/// use agentloop::client::{Auth, Client};
+/// use agentloop::client::Auth;
+/// use agentloop::Client;
 ///
 /// let client = Client::builder()
 ///     .auth(Auth::Bearer("a-token".into()))

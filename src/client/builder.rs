@@ -10,11 +10,11 @@ use http::header::{HeaderName, HeaderValue, USER_AGENT};
 
 use super::auth::Auth;
 use super::base_url::BaseUrl;
+use super::handle::{Client, Inner};
 use super::headers::{self, ClientHeaders};
 use super::http_client;
 use super::options::{DEFAULT_MAX_TOKENS, DEFAULT_MODEL};
 use super::retry::RetryPolicy;
-use super::{Client, Inner};
 use crate::error::{Error, ErrorKind, Result};
 use crate::messages::options::RequestDefaults;
 
@@ -27,7 +27,7 @@ use crate::messages::options::RequestDefaults;
 /// ```
 /// use std::time::Duration;
 ///
-/// use agentloop::client::Client;
+/// use agentloop::Client;
 ///
 /// let client = Client::builder()
 ///     .api_key("a-key")

@@ -10,7 +10,7 @@ use http::HeaderMap;
 use reqwest::{Response, Url};
 use tokio::time::{Instant, sleep};
 
-use super::Client;
+use super::handle::Client;
 use super::idle::{Phase, within};
 use super::response::{MAX_REPLY, Reading, Reply};
 use super::retry::{self, Failure, RetryPolicy, Verdict};

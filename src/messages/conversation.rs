@@ -18,6 +18,9 @@ use crate::error::{Error, Result};
 /// A chunk is sealed, and from then on shared, once it holds this many bytes.
 const SEAL: usize = 64 * 1024;
 
+/// The API's limit for a whole request.
+const MAX_CACHE_MARKS: u32 = 4;
+
 /// The text that answers an open call when nothing else is known of it.
 const NOT_RUN: &str = "the conversation went on without this call";
 
@@ -33,7 +36,7 @@ const NOT_RUN: &str = "the conversation went on without this call";
 /// [`truncate`](Self::truncate) and [`pop_turn`](Self::pop_turn).
 ///
 /// ```
-/// use agentloop::messages::{Conversation, MessageParam};
+/// use agentloop::{Conversation, MessageParam};
 ///
 /// let mut conversation = Conversation::new();
 /// conversation.push(MessageParam::user("Hello.")?)?;
@@ -326,6 +329,13 @@ impl Conversation {
             }
             (_, Some(problem)) => return fail(problem.message, &problem.text),
             _ => {}
+        }
+        let mut marks = 0_u32;
+        for (index, entry) in self.messages.iter().enumerate() {
+            marks += u32::from(entry.facts.cache_marks);
+            if marks > MAX_CACHE_MARKS {
+                return fail(index, "more than four blocks carry a `cache_control`");
+            }
         }
         self.refuse_open()
     }

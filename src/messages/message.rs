@@ -40,7 +40,7 @@ open_enum! {
 /// A reply, as received. Cheap to clone.
 ///
 /// ```
-/// use agentloop::messages::Message;
+/// use agentloop::Message;
 ///
 /// let reply = Message::from_json(
 ///     r#"{"id":"msg_1","model":"m","content":[{"type":"text","text":"Hi."}],"stop_reason":"end_turn"}"#,

@@ -8,7 +8,7 @@
 //! structs keep the fields that they do not name, and a match needs an arm for the rest:
 //!
 //! ```
-//! use agentloop::messages::ContentBlock;
+//! use agentloop::ContentBlock;
 //!
 //! fn show(block: &ContentBlock) -> String {
 //!     match block {
@@ -21,31 +21,36 @@
 
 mod api_error;
 pub(crate) mod content;
-mod conversation;
+pub(crate) mod conversation;
 pub(crate) mod facts;
 pub(crate) mod freeze;
 pub(crate) mod image;
 pub(crate) mod json;
-mod message;
+pub(crate) mod message;
 mod open;
 pub(crate) mod options;
 pub(crate) mod pairing;
-mod param;
-mod request;
+pub(crate) mod param;
+pub(crate) mod request;
 mod tools;
 mod usage;
 
+pub(crate) use content::ContentBlock;
+pub(crate) use conversation::Conversation;
+pub(crate) use message::{Message, StopReason};
+pub(crate) use param::MessageParam;
+pub(crate) use request::MessageRequest;
+
 pub use api_error::{ApiError, ApiErrorType};
 pub use content::{
-    ContentBlock, DocumentBlock, Extra, ImageBlock, OtherBlock, RedactedThinkingBlock, ServerToolResultBlock,
+    DocumentBlock, Extra, ImageBlock, OtherBlock, RedactedThinkingBlock, ServerToolResultBlock,
     ServerToolUseBlock, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock,
 };
-pub use conversation::{Conversation, MessageRef};
+pub use conversation::MessageRef;
 pub use facts::Role;
 pub use freeze::{Repair, RepairKind};
-pub use message::{Container, Message, StopDetails, StopReason};
+pub use message::{Container, StopDetails};
 pub use pairing::OpenCall;
-pub use param::{IntoContent, MessageParam};
-pub use request::MessageRequest;
+pub use param::IntoContent;
 pub use tools::{Effort, ToolChoice};
 pub use usage::Usage;

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// One message as it goes over the wire: a role and JSON that is never rewritten.
 ///
 /// ```
-/// use agentloop::messages::{ContentBlock, MessageParam};
+/// use agentloop::{ContentBlock, MessageParam};
 ///
 /// let question = MessageParam::user("What is in this file?")?;
 /// assert_eq!(question.json(), r#"{"role":"user","content":"What is in this file?"}"#);

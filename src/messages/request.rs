@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 /// A request without a model, made from text alone, takes model and `max_tokens` from the client.
 ///
 /// ```
-/// use agentloop::messages::MessageRequest;
+/// use agentloop::MessageRequest;
 ///
 /// let request = MessageRequest::new("claude-opus-5-5", 16_000)
 ///     .system("Answer in one sentence.")

@@ -7,9 +7,9 @@
 //! durable-execution engine can be another:
 //!
 //! ```
-//! use agentloop::messages::{Message, MessageRequest};
+//! use agentloop::{Message, MessageRequest};
 //! use agentloop::run_loop::{Rules, RunLoop, Step};
-//! use agentloop::tool::ToolOutput;
+//! use agentloop::ToolOutput;
 //!
 //! let rules = Rules::new()
 //!     .definition(r#"{"name":"add","input_schema":{"type":"object"}}"#)
@@ -45,15 +45,16 @@ mod batch;
 mod core;
 mod result;
 mod rules;
-mod run;
+pub(crate) mod run;
 mod step;
 mod stop;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use run::Run;
+
 pub use self::core::RunLoop;
 pub use rules::Rules;
-pub use run::Run;
 pub use step::{CallStep, PendingCall, SendStep, Step, Ticket};
 pub use stop::{Ended, RunErrorKind, Stop};

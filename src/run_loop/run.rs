@@ -11,7 +11,7 @@ use crate::messages::{Conversation, Message, MessageRequest, Repair, Usage};
 ///
 /// ```no_run
 /// # use agentloop::{Client, ToolRunner};
-/// # use agentloop::messages::MessageRequest;
+/// # use agentloop::MessageRequest;
 /// # async fn chat(client: Client, runner: ToolRunner) -> Result<(), Box<dyn std::error::Error>> {
 /// let mut request = MessageRequest::prompt("Hello.");
 /// for line in std::io::stdin().lines() {

@@ -1,8 +1,5 @@
 //! The runner: rules and tools in, a finished run or an error with the conversation out.
 
-mod builder;
+pub(crate) mod builder;
 mod drive;
-mod error;
-
-pub use builder::ToolRunner;
-pub use error::RunError;
+pub(crate) mod error;

@@ -16,7 +16,7 @@ use super::output::ToolError;
 /// [`Tool::blocking_with`](super::Tool::blocking_with) gets one. It is cheap to clone.
 ///
 /// ```
-/// use agentloop::tool::{Tool, ToolContext, ToolError};
+/// use agentloop::{Tool, ToolContext, ToolError};
 /// use serde_json::json;
 ///
 /// struct Session {

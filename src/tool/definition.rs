@@ -40,7 +40,7 @@ use crate::messages::content::raw;
 /// ```
 /// use std::sync::Arc;
 ///
-/// use agentloop::tool::Tool;
+/// use agentloop::Tool;
 /// use serde_json::json;
 ///
 /// let greeting = Arc::new(String::from("hello"));
@@ -86,7 +86,7 @@ impl Tool {
     /// arguments. The handler is set next, and takes the same type.
     ///
     /// ```
-    /// use agentloop::tool::Tool;
+    /// use agentloop::Tool;
     /// use schemars::JsonSchema;
     /// use serde::Deserialize;
     ///
@@ -123,7 +123,7 @@ impl Tool {
     /// that the closure takes, and [`handler`](Self::handler).
     ///
     /// ```
-    /// use agentloop::tool::{Json, Tool};
+    /// use agentloop::{Json, Tool};
     /// use schemars::JsonSchema;
     /// use serde::Deserialize;
     ///
@@ -166,7 +166,7 @@ impl Tool {
     /// wire unchanged.
     ///
     /// ```
-    /// use agentloop::tool::Tool;
+    /// use agentloop::Tool;
     /// use serde::Deserialize;
     ///
     /// #[derive(Deserialize)]
@@ -313,7 +313,7 @@ impl Tool {
     /// Sets any field of the definition, one that this version does not know included.
     ///
     /// ```
-    /// use agentloop::tool::Tool;
+    /// use agentloop::Tool;
     /// use serde_json::json;
     ///
     /// let tool = Tool::new("now", "Tells the time", json!({"type": "object"})).set("priority", 3);
@@ -373,7 +373,7 @@ impl Tool {
     /// The first thing that is wrong with the tool.
     ///
     /// ```
-    /// use agentloop::tool::Tool;
+    /// use agentloop::Tool;
     /// use serde_json::json;
     ///
     /// let tool = Tool::new("now", "Tells the time", json!({"type": "object"}));

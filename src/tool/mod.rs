@@ -4,7 +4,7 @@
 //! goes over the wire as it was made; the handler is an async closure, or one that blocks.
 //!
 //! ```
-//! use agentloop::tool::{Json, Tool, ToolError};
+//! use agentloop::{Json, Tool, ToolError};
 //! use serde::Deserialize;
 //! use serde_json::json;
 //!
@@ -27,12 +27,12 @@
 //! A handler that fails, panics or can't read its input does not end the run: the model gets the
 //! error's text and may try again.
 
-mod context;
-mod definition;
+pub(crate) mod context;
+pub(crate) mod definition;
 #[cfg(feature = "schemars")]
 mod fold;
 mod handler;
-mod output;
+pub(crate) mod output;
 #[cfg(feature = "schemars")]
 mod schema;
 #[cfg(feature = "schemars")]
@@ -41,9 +41,8 @@ mod strict;
 mod subschema;
 mod wire;
 
-pub use context::ToolContext;
-pub(crate) use context::{ContextParts, States};
-pub use definition::Tool;
+pub(crate) use context::{ContextParts, States, ToolContext};
+pub(crate) use definition::Tool;
 pub(crate) use handler::ToolFuture;
-pub(crate) use output::Content;
-pub use output::{IntoToolOutput, IntoToolResult, Json, ToolError, ToolOutput};
+pub(crate) use output::{Content, ToolError, ToolOutput};
+pub use output::{IntoToolOutput, IntoToolResult};

@@ -9,7 +9,7 @@ mod timeouts;
 #[cfg(any(feature = "rustls-tls", feature = "native-tls"))]
 mod tls;
 
-use agentloop::client::{Client, ClientBuilder};
+use agentloop::{Client, ClientBuilder};
 use server::Server;
 
 /// A builder for this server; no proxy of the environment comes between.

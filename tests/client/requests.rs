@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use agentloop::ErrorKind;
-use agentloop::client::{Auth, Client, ClientBuilder};
-use agentloop::messages::MessageRequest;
+use agentloop::MessageRequest;
+use agentloop::client::Auth;
+use agentloop::{Client, ClientBuilder};
 
 use crate::server::{OK, Reply, Seen, Server};
 use crate::{builder, client};

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use agentloop::messages::MessageRequest;
+use agentloop::MessageRequest;
 use agentloop::{Error, ErrorKind};
 
 use crate::server::{OK, Reply, Server};

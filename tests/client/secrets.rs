@@ -3,8 +3,8 @@
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 
-use agentloop::client::Client;
-use agentloop::messages::MessageRequest;
+use agentloop::Client;
+use agentloop::MessageRequest;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};

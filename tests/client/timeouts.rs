@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentloop::messages::MessageRequest;
+use agentloop::MessageRequest;
 use agentloop::{Error, ErrorKind};
 
 use crate::server::{OK, Reply, Server};

@@ -3,8 +3,8 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
+use agentloop::Client;
 use agentloop::ErrorKind;
-use agentloop::client::Client;
 
 use crate::builder;
 use crate::server::Server;

@@ -1,4 +1,4 @@
-use agentloop::tool::Tool;
+use agentloop::Tool;
 use serde_json::json;
 
 async fn read() -> Result<String, std::io::Error> {

@@ -1,6 +1,6 @@
 use std::rc::Rc;
 
-use agentloop::tool::Tool;
+use agentloop::Tool;
 use serde_json::json;
 
 fn main() {

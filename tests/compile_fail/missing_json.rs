@@ -1,4 +1,4 @@
-use agentloop::tool::Tool;
+use agentloop::Tool;
 use serde::Serialize;
 use serde_json::json;
 

@@ -4,8 +4,9 @@
 use std::sync::{Arc, Mutex};
 
 use agentloop::Tool;
-use agentloop::messages::{ContentBlock, Conversation, MessageRef};
+use agentloop::messages::MessageRef;
 use agentloop::testing::Server;
+use agentloop::{ContentBlock, Conversation};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
