@@ -287,8 +287,9 @@ impl Conversation {
             if message.role() != Role::Assistant && repaired.pairing.ends_in_assistant() {
                 let user_turn =
                     || messages[index..].iter().take_while(|message| message.role() == Role::User);
-                let answered_later =
-                    |id: &Box<str>| user_turn().any(|message| message.facts().results.contains(id));
+                let answered_later = |id: &str| {
+                    user_turn().any(|message| message.facts().results.iter().any(|other| **other == *id))
+                };
                 let unanswered: Vec<_> = repaired
                     .pairing
                     .answerable()
