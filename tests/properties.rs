@@ -236,7 +236,7 @@ fn a_run_keeps_its_promises_over_random_scripts() {
                         let Some(reply) = script.next() else { break };
                         if reply.dropped {
                             classes.saw("a step dropped");
-                            drop(step);
+                            let _ = step;
                             prop_assert_eq!(&run_loop.conversation().to_json(), &before);
                         }
                         // What goes out is what the API takes, by two opinions that share no code.
@@ -266,7 +266,7 @@ fn a_run_keeps_its_promises_over_random_scripts() {
                         classes.saw(if has_paused_part { "calls after a pause" } else { "calls" });
                         let reply = replies.get(requests as usize - 1).unwrap();
                         if reply.dropped {
-                            drop(step);
+                            let _ = step;
                             prop_assert_eq!(&run_loop.conversation().to_json(), &before);
                         }
                         has_paused_part = false;
@@ -364,7 +364,7 @@ fn check_and_the_servers_rules_judge_alike() {
             messages.insert(0, json!({"role": "user", "content": "go"}));
             let json = Value::Array(messages).to_string();
             let mut conversation = Conversation::from_json(&json).unwrap();
-            prop_assert_eq!(conversation.to_json(), json.clone());
+            prop_assert_eq!(&conversation.to_json(), &json);
             let (ours, theirs) = (conversation.check(), check_request(&body(&conversation), &[]));
             let ends_in_assistant = conversation.last().unwrap().role() == Role::Assistant;
             match (&ours, &theirs) {
