@@ -13,10 +13,9 @@ use super::base_url::BaseUrl;
 use super::handle::{Client, Inner};
 use super::headers::{self, ClientHeaders};
 use super::http_client;
-use super::options::{DEFAULT_MAX_TOKENS, DEFAULT_MODEL};
 use super::retry::RetryPolicy;
 use crate::error::{Error, ErrorKind, Result};
-use crate::messages::options::RequestDefaults;
+use crate::messages::options::{DEFAULT_MAX_TOKENS, DEFAULT_MODEL, RequestDefaults};
 
 /// Makes a [`Client`].
 ///

@@ -90,7 +90,7 @@ impl Client {
                  `timeout` on it or on the client to send it plain (no check up to {MAX_PLAIN_TOKENS})"
             )));
         }
-        let call = &Call::new(self, MESSAGES, request.segments(defaults)?, options)?;
+        let call = &Call::new(self, MESSAGES, request.segments_with(defaults)?, options)?;
         call.run(|| async move {
             let reply = call.send_for_json().await?;
             match Message::from_json(reply.text) {

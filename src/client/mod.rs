@@ -19,12 +19,11 @@ pub(crate) mod handle;
 mod headers;
 mod http_client;
 mod idle;
-mod options;
 mod response;
 pub(crate) mod retry;
 mod transport;
 
 pub(crate) use handle::Client;
 
+pub use crate::messages::options::{DEFAULT_MAX_TOKENS, DEFAULT_MODEL};
 pub use auth::Auth;
-pub use options::{DEFAULT_MAX_TOKENS, DEFAULT_MODEL};

@@ -496,3 +496,29 @@ impl fmt::Debug for MessageRef<'_> {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A body is a few shared segments, however many messages there are.
+    #[test]
+    fn a_body_has_few_segments_and_shares_them() {
+        let mut conversation = Conversation::new();
+        for number in 0..3_000_usize {
+            let text = "x".repeat(if number % 500 == 0 { 100_000 } else { 200 });
+            conversation.push(MessageParam::user(&text).unwrap()).unwrap();
+            let segments = conversation.segments("[".to_owned(), "]");
+            let bytes: usize = segments.iter().map(Bytes::len).sum();
+            assert!(segments.len() <= 3 + bytes / SEAL, "{} segments for {bytes} bytes", segments.len());
+            if number % 600 == 0 {
+                assert_eq!(segments.concat(), conversation.to_json().as_bytes());
+            }
+        }
+        let (one, two) = (conversation.segments(String::new(), ""), conversation.segments(String::new(), ""));
+        assert!(one.len() > 10);
+        for (one, two) in one.iter().zip(&two).take(one.len() - 1).skip(1) {
+            assert_eq!(one.as_ptr(), two.as_ptr());
+        }
+    }
+}

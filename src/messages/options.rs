@@ -5,6 +5,14 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
+/// The model of a request that names none.
+///
+/// A minor release may change it before the model retires, so name a model where it matters.
+pub const DEFAULT_MODEL: &str = "claude-opus-5-5";
+
+/// `max_tokens` of a request that sets none.
+pub const DEFAULT_MAX_TOKENS: u64 = 16_000;
+
 /// What one call does differently from the client.
 #[derive(Clone, Default)]
 pub(crate) struct CallOptions {
@@ -20,6 +28,12 @@ pub(crate) struct CallOptions {
 pub(crate) struct RequestDefaults {
     pub(crate) model: String,
     pub(crate) max_tokens: u64,
+}
+
+impl Default for RequestDefaults {
+    fn default() -> Self {
+        Self { model: DEFAULT_MODEL.to_owned(), max_tokens: DEFAULT_MAX_TOKENS }
+    }
 }
 
 /// Names of headers alone: their values may be secrets.

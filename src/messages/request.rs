@@ -315,8 +315,29 @@ impl MessageRequest {
         }
     }
 
-    /// The body as shared segments.
-    pub(crate) fn segments(&self, defaults: &RequestDefaults) -> Result<Vec<Bytes>> {
+    /// The JSON body as segments, to be sent one behind the other: for a driver with an HTTP
+    /// stack of its own. The messages are shared with the request and not copied, but for the
+    /// last 64 KiB; a model and `max_tokens` that were not set are [`DEFAULT_MODEL`] and
+    /// [`DEFAULT_MAX_TOKENS`].
+    ///
+    /// # Errors
+    /// The first call of a setter that was refused.
+    ///
+    /// ```
+    /// use agentloop::MessageRequest;
+    ///
+    /// let body = MessageRequest::new("m", 100).user("Hi").segments()?.concat();
+    /// assert_eq!(body, br#"{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"Hi"}]}"#);
+    /// # Ok::<(), agentloop::Error>(())
+    /// ```
+    ///
+    /// [`DEFAULT_MODEL`]: crate::client::DEFAULT_MODEL
+    /// [`DEFAULT_MAX_TOKENS`]: crate::client::DEFAULT_MAX_TOKENS
+    pub fn segments(&self) -> Result<Vec<Bytes>> {
+        self.segments_with(&RequestDefaults::default())
+    }
+
+    pub(crate) fn segments_with(&self, defaults: &RequestDefaults) -> Result<Vec<Bytes>> {
         self.check()?;
         Ok(self.conversation.segments(self.head(defaults), "]}"))
     }

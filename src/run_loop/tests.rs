@@ -380,7 +380,7 @@ fn the_container_is_carried() {
 }
 
 fn body(request: &MessageRequest) -> Value {
-    let segments = request.segments(&crate::messages::options::RequestDefaults::default()).unwrap();
+    let segments = request.segments().unwrap();
     serde_json::from_slice(&segments.concat()).unwrap()
 }
 
