@@ -209,15 +209,20 @@ impl Error {
     /// This error and all its sources on one line, each once.
     #[must_use]
     pub fn chain(&self) -> String {
-        let mut line = self.to_string();
-        let mut source = StdError::source(self);
-        while let Some(error) = source {
-            line.push_str(": ");
-            line.push_str(&error.to_string());
-            source = error.source();
-        }
-        line
+        chain(self)
     }
+}
+
+/// An error and all its sources on one line, each once.
+pub(crate) fn chain(error: &dyn StdError) -> String {
+    let mut line = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        line.push_str(": ");
+        line.push_str(&error.to_string());
+        source = error.source();
+    }
+    line
 }
 
 impl fmt::Display for Error {

@@ -21,6 +21,7 @@ pub use messages::request::MessageRequest;
 pub use run_loop::run::Run;
 pub use runner::builder::ToolRunner;
 pub use runner::error::RunError;
+pub use tokio_util::sync::CancellationToken;
 pub use tool::context::ToolContext;
 pub use tool::definition::Tool;
 pub use tool::output::{Json, ToolError, ToolOutput};

@@ -381,7 +381,7 @@ async fn setters_keep_their_first_error_and_nothing_is_sent() {
     for (runner, part) in [
         (ToolRunner::new().max_iterations(0), "max_iterations"),
         (ToolRunner::new().max_concurrency(0), "max_concurrency"),
-        (ToolRunner::new().tool(plain()), "no handler"),
+        (ToolRunner::new().tool(plain()), "no handler answers"),
         (
             ToolRunner::new().tool(add(&Log::default())).tool(add(&Log::default())),
             "two tools are named `add`",

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::stop::{RunErrorKind, Stop};
+use super::stop::Stop;
+use crate::error::{Error, Result};
 use crate::messages::MessageRequest;
 use crate::messages::json::{self, Fields};
 
@@ -29,7 +30,7 @@ pub struct Rules {
     pub(super) max_iterations: u32,
     pub(super) resume_compaction: bool,
     pub(super) limits: Limits,
-    error: Option<Stop>,
+    error: Option<Error>,
 }
 
 /// How much text a result may hold.
@@ -74,7 +75,7 @@ impl Rules {
     /// answered by the loop.
     pub fn handler(mut self, name: &str) -> Self {
         if self.handlers.iter().any(|other| &**other == name) {
-            return self.fail(format!("the tool name `{}` is taken twice", name.escape_debug()));
+            return self.fail(format!("two tools are named `{}`", name.escape_debug()));
         }
         self.handlers.push(name.into());
         self
@@ -116,13 +117,13 @@ impl Rules {
         self
     }
 
-    pub(crate) fn fail(mut self, text: impl Into<String>) -> Self {
-        self.error.get_or_insert_with(|| Stop::new(RunErrorKind::Request, text));
-        self
+    fn fail(self, text: impl Into<String>) -> Self {
+        self.refuse(Error::request(text.into()))
     }
 
-    pub(crate) fn refuse(mut self, stop: Stop) -> Self {
-        self.error.get_or_insert(stop);
+    /// Keeps the first error.
+    pub(crate) fn refuse(mut self, error: Error) -> Self {
+        self.error.get_or_insert(error);
         self
     }
 
@@ -132,30 +133,34 @@ impl Rules {
 
     /// What would make the loop answer for a request that nobody meant.
     pub(super) fn check(&self, request: &MessageRequest) -> Result<(), Stop> {
-        if let Some(stop) = &self.error {
-            return Err(stop.clone());
-        }
         request.check()?;
+        self.check_tools(request.tools())?;
+        Ok(request.messages().sendable()?)
+    }
+
+    /// Fails for a kept error, a name that two definitions have, and a custom definition that no
+    /// handler answers. `own` are the request's definitions.
+    pub(crate) fn check_tools(&self, own: &[Box<RawValue>]) -> Result<()> {
+        if let Some(error) = &self.error {
+            return Err(error.clone());
+        }
         let mut names = HashSet::new();
-        for definition in request.tools().iter().chain(&self.definitions) {
+        for definition in own.iter().chain(&self.definitions) {
             let fields = Fields::parse(definition.get()).unwrap_or_default();
             // A toolset has no name.
             let Some(name) = fields.str("name") else { continue };
             let shown = name.escape_debug();
             if !names.insert(name.clone().into_owned()) {
-                return Err(Stop::new(RunErrorKind::Request, format!("two tools are named `{shown}`")));
+                return Err(Error::request(format!("two tools are named `{shown}`")));
             }
             let custom = fields.str("type").is_none_or(|kind| kind == "custom");
             if custom && !self.has_handler(&name) {
-                return Err(Stop::new(
-                    RunErrorKind::Request,
-                    format!(
-                        "no handler answers the tool `{shown}`: give the runner a tool of this name with a handler"
-                    ),
-                ));
+                return Err(Error::request(format!(
+                    "no handler answers the tool `{shown}`: give the runner a tool of this name with a handler"
+                )));
             }
         }
-        Ok(request.messages().sendable()?)
+        Ok(())
     }
 
     pub(super) fn tools(&self) -> Option<Arc<[Box<RawValue>]>> {

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::error::{self, Error, ErrorKind};
 use crate::messages::StopReason;
 
 /// How a run ended that was not stopped by an error.
@@ -158,12 +158,18 @@ impl Stop {
     pub fn is_retryable(&self) -> bool {
         self.client_error().is_some_and(Error::is_retryable)
     }
+
+    /// This reason and its sources on one line, each once.
+    #[must_use]
+    pub fn chain(&self) -> String {
+        error::chain(self)
+    }
 }
 
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
         let (kind, text) = match error.kind() {
-            crate::error::ErrorKind::Request => (RunErrorKind::Request, "the request can't be sent"),
+            ErrorKind::Request => (RunErrorKind::Request, "the request can't be sent"),
             _ => (RunErrorKind::Client, "a request of the run failed"),
         };
         Self { inner: Arc::new(Inner { kind, text: text.to_owned(), client: Some(error) }) }

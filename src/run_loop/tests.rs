@@ -455,10 +455,10 @@ fn a_request_that_must_not_go_out_is_done_at_once() {
         (own(json!({"name": "lonely", "input_schema": {}})), rules(), "no handler answers the tool `lonely`"),
         (own(json!({"name": "lonely", "type": "custom"})), rules(), "no handler answers the tool `lonely`"),
         (MessageRequest::prompt("go"), rules().definition("[]"), "must be a JSON object"),
-        (MessageRequest::prompt("go"), rules().handler("add"), "taken twice"),
+        (MessageRequest::prompt("go"), rules().handler("add"), "two tools are named `add`"),
     ] {
         let stop = stopped(&mut RunLoop::new(request, rules));
-        assert!(stop.to_string().contains(part), "{stop}");
+        assert!(stop.chain().contains(part), "{}", stop.chain());
     }
     // A server tool needs no handler, and a toolset has no name.
     let request = own(json!({"type": "web_search_20260318", "name": "web_search"}))

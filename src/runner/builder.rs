@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
 use crate::messages::MessageRequest;
-use crate::run_loop::{Rules, RunLoop, Stop};
+use crate::run_loop::{Rules, RunLoop};
 use crate::tool::{States, Tool};
 
 /// Runs the loop: sends the request, runs the tools that the model asks for, answers with all
@@ -123,19 +123,8 @@ impl ToolRunner {
         let definition = tool.definition()?;
         let mut rules = self.inner.rules.clone().definition(definition.get());
         match tool.name() {
-            Some(name) => {
-                let shown = name.escape_debug();
-                if self.inner.tools.iter().any(|other| other.name() == Some(name)) {
-                    return Err(Error::request(format!("two tools are named `{shown}`")));
-                }
-                if tool.is_custom() && !tool.has_handler() {
-                    return Err(Error::request(format!(
-                        "the tool `{shown}` has no handler, and the API can't run it: give it one with `handler`"
-                    )));
-                }
-                if tool.has_handler() {
-                    rules = rules.handler(name);
-                }
+            Some(name) if tool.has_handler() => {
+                rules = rules.handler(name);
                 if tool.is_idempotent() {
                     rules = rules.idempotent(name);
                 }
@@ -145,8 +134,9 @@ impl ToolRunner {
                     "a tool without a name can't have a handler: no call would reach it",
                 ));
             }
-            None => {}
+            _ => {}
         }
+        rules.check_tools(&[])?;
         Ok(rules)
     }
 
@@ -223,11 +213,14 @@ impl ToolRunner {
     /// that is done before it begins.
     #[must_use]
     pub fn run_loop(&self, request: impl Into<MessageRequest>) -> RunLoop {
-        let rules = match &self.inner.error {
-            Some(error) => self.inner.rules.clone().refuse(Stop::from(error.clone())),
-            None => self.inner.rules.clone(),
-        };
-        RunLoop::new(request, rules)
+        let rules = self.inner.rules.clone();
+        RunLoop::new(
+            request,
+            match &self.inner.error {
+                Some(error) => rules.refuse(error.clone()),
+                None => rules,
+            },
+        )
     }
 }
 

@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use crate::error::Error;
+use crate::error::{self, Error};
 use crate::messages::{Conversation, Message, MessageRequest, Usage};
 use crate::run_loop::{RunErrorKind, RunLoop, Stop};
 
@@ -59,6 +59,12 @@ impl RunError {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.inner.stop.is_retryable()
+    }
+
+    /// This error and its sources on one line, each once.
+    #[must_use]
+    pub fn chain(&self) -> String {
+        error::chain(self)
     }
 
     /// The conversation so far. It ends before the results of a turn whose calls were being
