@@ -396,11 +396,6 @@ impl Tool {
         self.wire.name()
     }
 
-    /// True if the API knows the tool only from this definition.
-    pub(crate) fn is_custom(&self) -> bool {
-        self.wire.is_custom()
-    }
-
     pub(crate) fn has_handler(&self) -> bool {
         self.handler.is_some()
     }
@@ -512,7 +507,7 @@ mod tests {
     fn runner_and_core_see_what_was_set() {
         let plain = tool();
         assert!(!plain.has_handler() && !plain.is_blocking() && !plain.is_idempotent());
-        assert_eq!((plain.name(), plain.limit(), plain.is_custom()), (Some("f"), None, true));
+        assert_eq!((plain.name(), plain.limit()), (Some("f"), None));
         let set = plain.handler(|(): ()| async {}).timeout(Duration::from_secs(5)).idempotent(true);
         assert!(set.has_handler() && !set.is_blocking() && set.is_idempotent());
         assert_eq!(set.limit(), Some(Duration::from_secs(5)));
@@ -521,7 +516,7 @@ mod tests {
         assert_eq!(tool().set("name", "g").name(), Some("g"));
         let toolset =
             Tool::from_definition(r#"{"type":"computer_toolset_20260801"}"#).handler(|(): ()| async {});
-        assert_eq!((toolset.name(), toolset.is_custom(), toolset.has_handler()), (None, false, true));
+        assert_eq!((toolset.name(), toolset.has_handler()), (None, true));
     }
 
     #[test]
