@@ -451,6 +451,60 @@ async fn a_cancelled_run_ends_at_once_wherever_it_is() {
     }
 }
 
+/// The user stops a run while a tool works, and goes on with other words.
+#[tokio::test]
+async fn a_cancelled_conversation_goes_on_with_the_next_message() {
+    let (token, started) = (CancellationToken::new(), Arc::new(Notify::new()));
+    let tool = {
+        let started = started.clone();
+        Tool::new("slow", "", object()).handler(move |(): ()| {
+            let started = started.clone();
+            async move {
+                started.notify_one();
+                std::future::pending::<()>().await;
+            }
+        })
+    };
+    let server = server(&[("t1", "slow")]).await;
+    let (client, runner) = (server.client(), ToolRunner::new().tool(tool));
+    let cancelled = runner.clone().cancel(token.clone());
+    let (outcome, ()) = tokio::join!(cancelled.run(&client, "go"), async {
+        started.notified().await;
+        token.cancel();
+    });
+    let request = outcome.unwrap_err().into_request().user("go on");
+    let run = runner.run(&client, request).await.unwrap();
+    let (text, is_error) = result_of(run.conversation(), "t1");
+    assert_eq!((text.as_str(), is_error), ("interrupted while it ran, its effects are unknown", true));
+    assert_eq!(server.requests()[1].json()["messages"][3], json!({"role": "user", "content": "go on"}));
+    server.finish().unwrap();
+}
+
+/// The second call fails before the others are done; they keep their results.
+#[tokio::test]
+async fn a_call_that_fails_at_once_costs_its_siblings_nothing() {
+    let failed = Arc::new(Semaphore::new(0));
+    let waits = {
+        let failed = failed.clone();
+        Tool::new("waits", "", object()).handler(move |(): ()| {
+            let failed = failed.clone();
+            async move {
+                let _permit = failed.acquire().await?;
+                Ok::<_, ToolError>("done")
+            }
+        })
+    };
+    let fails = Tool::new("fails", "", object()).handler(move |(): ()| {
+        failed.add_permits(1);
+        async { Err::<(), _>(ToolError::new("no such row")) }
+    });
+    let runner = ToolRunner::new().tools([waits, fails]).max_concurrency(3);
+    let conversation = conversation(&runner, &[("t1", "waits"), ("t2", "fails"), ("t3", "waits")]).await;
+    let results = support::results(conversation.get(2).unwrap());
+    let results: Vec<_> = results.iter().map(|(id, text, error)| (&**id, &**text, *error)).collect();
+    assert_eq!(results, [("t1", "done", false), ("t2", "no such row", true), ("t3", "done", false)]);
+}
+
 /// A tool counts its own polls; after the run is dropped the counter stands still.
 #[tokio::test]
 async fn a_dropped_run_polls_no_tool_again() {

@@ -355,6 +355,99 @@ async fn j16_server_tools_pass_and_a_pause_goes_back_as_received() {
     server.finish().unwrap();
 }
 
+/// Thinking, redacted thinking, server tools, an unknown caller: the turn goes back whole and in
+/// order, also where the request no longer declares the server tool.
+#[tokio::test]
+async fn j16_a_turn_of_many_blocks_goes_back_whole_and_in_order() {
+    let content = r#"[{"type":"thinking","thinking":"","signature":"S1"},{"type":"redacted_thinking","data":"Zm9v"},{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{"q":1e2}},{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[]},{"type":"thinking","thinking":"b","signature":"S2"},{"type":"text","text":"one "},{"type":"tool_use","id":"t1","name":"add","input":{"b":1,"a":2},"caller":{"type":"code_execution_20990101","tool_id":"srvtoolu_9"}},{"type":"text","text":"two"}]"#;
+    let reply = format!(
+        r#"{{"id":"msg_1","type":"message","role":"assistant","model":"m","content":{content},"stop_reason":"tool_use","usage":{{}}}}"#
+    );
+    // The rules of the server do not know this caller.
+    let server = Server::start([Reply::json_text(reply), Reply::text("done")]).await.lenient();
+    let runner = ToolRunner::new().tool(add(&Log::default())).max_iterations(1);
+    let mut run_loop = runner.run_loop("go");
+    let client = server.client();
+    runner.drive(&client, &mut run_loop).await.unwrap_err();
+    assert_eq!(run_loop.message().unwrap().text(), "one two");
+    run_loop.set_max_iterations(2);
+    runner.drive(&client, &mut run_loop).await.unwrap();
+    assert_eq!(
+        sent(&server, 1),
+        format!(
+            r#"[{{"role":"user","content":"go"}},{{"role":"assistant","content":{content}}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t1","content":"3"}}]}}]"#
+        )
+    );
+    server.finish().unwrap();
+}
+
+/// No result is invented for a server tool that the API is still to finish.
+#[tokio::test]
+async fn j16_an_unfinished_server_call_beside_a_client_call_stays() {
+    let content = json!([
+        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}},
+        {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1, "b": 2}},
+    ]);
+    let server = Server::start([
+        Reply::message(json!({"content": content, "stop_reason": "tool_use"})),
+        Reply::message(json!({"content": [
+            {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+            {"type": "text", "text": "done"},
+        ]})),
+    ])
+    .await;
+    let search = json!({"type": "web_search_20260318", "name": "web_search"});
+    let runner = ToolRunner::new().tool(add(&Log::default()));
+    let run = runner.run(&server.client(), MessageRequest::prompt("go").tool(search)).await.unwrap();
+    let messages = server.requests()[1].json()["messages"].clone();
+    assert_eq!(messages[1]["content"], content);
+    assert_eq!(messages[2]["content"], json!([{"type": "tool_result", "tool_use_id": "t1", "content": "3"}]));
+    assert_eq!(run.text(), "done");
+    server.finish().unwrap();
+}
+
+#[tokio::test]
+async fn a_container_goes_with_every_later_request() {
+    let reply = |id: &str, container: &str| {
+        Reply::message(json!({
+            "content": [{"type": "tool_use", "id": id, "name": "add", "input": {"a": 1, "b": 1}}],
+            "container": {"id": container, "expires_at": "2099-01-01T00:00:00Z"},
+        }))
+    };
+    let server =
+        Server::start([reply("t1", "c1"), reply("t2", "c2"), Reply::text("done"), Reply::text("again")])
+            .await;
+    let (client, runner) = (server.client(), ToolRunner::new().tool(add(&Log::default())));
+    let run = runner.run(&client, "go").await.unwrap();
+    runner.run(&client, run.into_request().user("more")).await.unwrap();
+    let containers: Vec<_> =
+        server.requests().iter().map(|request| request.json()["container"].clone()).collect();
+    assert_eq!(containers, [Value::Null, json!("c1"), json!("c2"), json!("c2")]);
+    server.finish().unwrap();
+}
+
+/// The API refuses its own blank text: it does not go back, and the reply still shows it.
+#[tokio::test]
+async fn a_blank_text_block_does_not_go_back() {
+    for blank in ["", " \n"] {
+        let content = json!([
+            {"type": "text", "text": blank},
+            {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1, "b": 1}},
+        ]);
+        let server = Server::start([Reply::message(json!({"content": content})), Reply::text("done")]).await;
+        let runner = ToolRunner::new().tool(add(&Log::default())).max_iterations(1);
+        let error = runner.run(&server.client(), "go").await.unwrap_err();
+        let received: Value = serde_json::from_str(error.message().unwrap().json()).unwrap();
+        assert_eq!(received["content"], content);
+        let mut run_loop = error.into_run_loop();
+        assert_eq!(run_loop.repairs()[0].kind, agentloop::messages::RepairKind::BlankText);
+        run_loop.set_max_iterations(2);
+        runner.drive(&server.client(), &mut run_loop).await.unwrap();
+        assert_eq!(server.requests()[1].json()["messages"][1]["content"], json!([content[1]]));
+        server.finish().unwrap();
+    }
+}
+
 #[tokio::test]
 async fn j17_an_api_error_is_matched_by_its_type_and_by_kind() {
     for (status, error_type) in
@@ -409,5 +502,9 @@ async fn setters_keep_their_first_error_and_nothing_is_sent() {
     assert_eq!(error.kind(), RunErrorKind::Request);
     // Taken out of the error, the request no longer holds what was refused.
     error.into_request().check().unwrap();
+    // An empty prompt is not dropped, and nothing is put in its place.
+    let error = ToolRunner::new().run(&server.client(), "").await.unwrap_err();
+    assert_eq!(error.kind(), RunErrorKind::Request);
+    assert!(error.client_error().unwrap().to_string().contains("blank"));
     assert_eq!(server.request_count(), 0);
 }
