@@ -1,9 +1,10 @@
 //! The API over HTTP.
 //!
 //! A [`Client`] holds the connection pool, the credential and the defaults of all requests. It
-//! sends a request up to three times (see [`ClientBuilder::max_retries`]), waits as long as the
-//! server says or as its own backoff does, and gives up on a connection without progress. There
-//! is no limit on a call as a whole unless you set one.
+//! sends a request up to three times (see
+//! [`ClientBuilder::max_retries`](crate::ClientBuilder::max_retries)), waits as long as the server
+//! says or as its own backoff does, and gives up on a connection without progress. There is no
+//! limit on a call as a whole unless you set one.
 //!
 //! # Cancel safety
 //!
