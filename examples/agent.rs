@@ -101,7 +101,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         };
     println!();
-    run(&client, request).await?;
+    if let Err(error) = run(&client, request).await {
+        // The conversation so far is in the error; a real program would keep it.
+        eprintln!("{}", error.chain());
+        std::process::exit(1);
+    }
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, SET_COOKIE};
 use http::{HeaderMap, StatusCode};
 use reqwest::{Response, Url};
 
@@ -165,13 +165,12 @@ impl Reading<'_> {
     }
 }
 
-/// The headers that an error or a message keeps.
+/// The headers that an error or a message keeps: all but cookies, which are nobody's business
+/// here and may be secrets.
 pub(crate) fn kept(headers: &HeaderMap) -> HeaderMap {
-    headers
-        .iter()
-        .filter(|(name, _)| KEPT.contains(&name.as_str()) || name.as_str().starts_with("anthropic-"))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
+    let mut kept = headers.clone();
+    kept.remove(SET_COOKIE);
+    kept
 }
 
 /// Appends a body up to `cap`; false if it is longer.
@@ -259,9 +258,6 @@ const EVENT_STREAM: &str = "text/event-stream";
 
 /// An error page is read no further than this.
 const MAX_ERROR: usize = 1024 * 1024;
-
-const KEPT: [&str; 7] =
-    ["cf-ray", "content-type", "date", "request-id", "retry-after", "retry-after-ms", "x-should-retry"];
 
 #[cfg(test)]
 mod tests {

@@ -240,8 +240,9 @@ impl ContentBlock {
     /// # Errors
     /// The text is not a JSON object. What the object holds is not judged here.
     pub fn from_json(text: &str) -> Result<Self> {
-        let raw = serde_json::from_str::<&RawValue>(text)
-            .map_err(|error| Error::request("a content block is not valid JSON").with_source(error))?;
+        let raw = serde_json::from_str::<&RawValue>(text).map_err(|error| {
+            Error::request("a content block is not valid JSON").with_source(json::place(&error))
+        })?;
         if !json::is_object(raw) {
             return Err(Error::request("a content block must be a JSON object"));
         }
@@ -426,10 +427,9 @@ impl ToolUseBlock {
     /// Reads the input as a type.
     ///
     /// # Errors
-    /// The input does not fit the type.
-    pub fn input_as<T: DeserializeOwned>(&self) -> Result<T> {
+    /// The input does not fit the type. The error may quote it.
+    pub fn input_as<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_str(self.input.get())
-            .map_err(|error| Error::request("the tool input does not fit the type").with_source(error))
     }
 }
 

@@ -93,8 +93,9 @@ impl Conversation {
     /// # Errors
     /// The text is not a JSON array of objects with `role` and `content`.
     pub fn from_json(text: &str) -> Result<Self> {
-        let items: Vec<&RawValue> = serde_json::from_str(text)
-            .map_err(|error| Error::request("a conversation is not a JSON array").with_source(error))?;
+        let items: Vec<&RawValue> = serde_json::from_str(text).map_err(|error| {
+            Error::request("a conversation is not a JSON array").with_source(json::place(&error))
+        })?;
         let mut conversation = Self::new();
         for (index, item) in items.into_iter().enumerate() {
             let message = MessageParam::from_raw(item).map_err(|error| {
@@ -352,7 +353,7 @@ impl Conversation {
     fn refuse_open(&self) -> Result<()> {
         let Some(first) = self.pairing.open().next() else { return Ok(()) };
         Err(Error::request(format!(
-            "messages[{}]: these calls have no result: {}; a run does not guess whether they ran: answer them by adding a user message or with `close_open_calls`, or go on with the run loop that left them open",
+            "messages[{}]: these calls have no result: {}; a run does not guess whether they ran: answer them by adding a user message or with `close_open_calls`, or, where the cap of a run left them open, go on with its run loop",
             first.message,
             pairing::ids(self.pairing.open())
         )))

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 /// The fields of a JSON object, borrowed from its text, in the order of the text.
@@ -133,6 +134,17 @@ pub(crate) fn raw<'de, D: Deserializer<'de>>(
 pub(crate) fn serialize_text<S: serde::Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
     let raw: &RawValue = serde_json::from_str(text).map_err(serde::ser::Error::custom)?;
     serde::Serialize::serialize(raw, serializer)
+}
+
+/// What is wrong with a JSON text, and where. serde's own words may quote the text, and that may
+/// be somebody's prompt.
+pub(crate) fn place(error: &serde_json::Error) -> String {
+    let what = match error.classify() {
+        Category::Eof => "it ends too early",
+        Category::Syntax => "it is not valid JSON",
+        Category::Data | Category::Io => "it is JSON of another shape",
+    };
+    format!("{what} (line {}, column {})", error.line(), error.column())
 }
 
 /// An object with a field set: replaced where it stands, else put at the end. Every other field

@@ -100,7 +100,7 @@ impl Message {
     pub fn from_json(text: impl Into<String>) -> Result<Self> {
         let json: String = text.into();
         let fields: Fields<'_> = serde_json::from_str(&json).map_err(|error| {
-            Error::new(ErrorKind::Decode, "the reply is not a JSON object").with_source(error)
+            Error::new(ErrorKind::Decode, "the reply is not a JSON object").with_source(json::place(&error))
         })?;
         let content = match fields.get("content").filter(|content| !json::is_null(content)) {
             Some(content) if content.get().starts_with('[') => Some(range_in(&json, content.get())),

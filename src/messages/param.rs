@@ -78,8 +78,9 @@ impl MessageParam {
     /// # Errors
     /// The text is not a JSON object with a `role` and a `content`.
     pub fn from_json(text: &str) -> Result<Self> {
-        let raw = serde_json::from_str::<&RawValue>(text)
-            .map_err(|error| Error::request("a message is not valid JSON").with_source(error))?;
+        let raw = serde_json::from_str::<&RawValue>(text).map_err(|error| {
+            Error::request("a message is not valid JSON").with_source(json::place(&error))
+        })?;
         Self::from_raw(raw)
     }
 

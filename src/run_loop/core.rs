@@ -255,8 +255,10 @@ impl Inner {
             Some(StopReason::PauseTurn) => State::Send,
             Some(StopReason::Compaction) if self.rules.resume_compaction => State::Send,
             Some(StopReason::Compaction) => State::Ended(Ended::Compaction),
-            Some(StopReason::EndTurn) if has_content => State::Ended(Ended::EndTurn),
-            Some(StopReason::EndTurn) => State::Ended(Ended::Empty),
+            Some(StopReason::EndTurn | StopReason::StopSequence) if !has_content => {
+                State::Ended(Ended::Empty)
+            }
+            Some(StopReason::EndTurn) => State::Ended(Ended::EndTurn),
             Some(StopReason::StopSequence) => State::Ended(Ended::StopSequence),
             Some(StopReason::MaxTokens) => State::Ended(Ended::MaxTokens),
             Some(StopReason::ModelContextWindowExceeded) => State::Ended(Ended::ContextWindow),

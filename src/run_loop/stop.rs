@@ -15,7 +15,8 @@ pub enum Ended {
     Compaction,
     /// The model's context is full; the reply is cut off.
     ContextWindow,
-    /// The model said that it is done, and nothing else: the reply has no content.
+    /// The model stopped by itself, or at a stop sequence, and said nothing: the reply has no
+    /// content that may be sent back.
     Empty,
     /// The model is done.
     EndTurn,
@@ -61,7 +62,7 @@ impl fmt::Display for Ended {
         f.write_str(match self {
             Self::Compaction => "compaction",
             Self::ContextWindow => "model_context_window_exceeded",
-            Self::Empty => "end_turn without content",
+            Self::Empty => "a reply without content",
             Self::EndTurn => "end_turn",
             Self::MaxTokens => "max_tokens",
             Self::NoCalls => "tool_use without a call",

@@ -151,9 +151,15 @@ fn j06_only_tool_use_runs_tools() {
 
 #[test]
 fn j07_an_empty_reply_is_not_kept_in_the_conversation() {
-    for content in [json!([]), json!([{"type": "text", "text": " \n"}])] {
+    let blank = json!([{"type": "text", "text": " \n"}]);
+    for (content, reason) in [
+        (json!([]), "end_turn"),
+        (blank.clone(), "end_turn"),
+        (json!([]), "stop_sequence"),
+        (blank, "stop_sequence"),
+    ] {
         let mut run_loop = run_loop();
-        send(&mut run_loop, reply(&content, "end_turn")).unwrap();
+        send(&mut run_loop, reply(&content, reason)).unwrap();
         assert_eq!(ended(&mut run_loop), Ended::Empty);
         assert!(!ended(&mut run_loop).is_complete());
         let run = run_loop.into_run().unwrap();

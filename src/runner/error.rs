@@ -120,7 +120,7 @@ impl RunError {
 
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (after {} replies)", self.inner.stop, self.iterations())
+        write!(f, "{} (replies so far: {})", self.inner.stop, self.iterations())
     }
 }
 

@@ -33,8 +33,9 @@ const ORDER: [&str; 10] = [
 impl Wire {
     /// Reads a definition and keeps its text.
     pub(super) fn parse(text: &str) -> Result<Self> {
-        let raw: Box<RawValue> = serde_json::from_str(text)
-            .map_err(|error| Error::request("a tool definition is not valid JSON").with_source(error))?;
+        let raw: Box<RawValue> = serde_json::from_str(text).map_err(|error| {
+            Error::request("a tool definition is not valid JSON").with_source(json::place(&error))
+        })?;
         if !json::is_object(&raw) {
             return Err(Error::request("a tool definition must be a JSON object"));
         }
