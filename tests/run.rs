@@ -508,3 +508,36 @@ async fn setters_keep_their_first_error_and_nothing_is_sent() {
     assert!(error.client_error().unwrap().to_string().contains("blank"));
     assert_eq!(server.request_count(), 0);
 }
+
+/// Until runs stream by themselves, a reply that may take too long for a plain request is refused
+/// here, and the request is handed back.
+#[tokio::test]
+async fn a_request_that_would_have_to_be_streamed_is_refused_before_it_is_sent() {
+    let server = Server::start([Reply::text("ok")]).await;
+    let error = ToolRunner::new()
+        .run(&server.client(), MessageRequest::new("claude-opus-5-5", 21_334).user("go"))
+        .await
+        .unwrap_err();
+    assert_eq!((error.kind(), server.request_count()), (RunErrorKind::Request, 0));
+    assert!(error.chain().contains("stream") && error.chain().contains("timeout"), "{}", error.chain());
+    let request = error.into_request().timeout(std::time::Duration::from_secs(3600));
+    assert_eq!(ToolRunner::new().run(&server.client(), request).await.unwrap().text(), "ok");
+}
+
+/// Futures of a run can be spawned, and what they give crosses threads.
+#[test]
+fn runs_can_be_spawned() {
+    fn crosses<T: Send>(_: &T) {}
+    fn is_shared<T: Send + Sync + Clone + 'static>(_: &T) {}
+    let client =
+        Client::builder().base_url("http://127.0.0.1:9").auth(agentloop::client::Auth::None).build().unwrap();
+    let runner = ToolRunner::new();
+    let mut run_loop = runner.run_loop("go");
+    is_shared(&client);
+    is_shared(&runner);
+    is_shared(&run_loop);
+    crosses(&runner.run(&client, "go"));
+    crosses(&runner.run(&client, MessageRequest::prompt("go")));
+    crosses(&runner.drive(&client, &mut run_loop));
+    crosses(&client.create(&MessageRequest::prompt("go")));
+}
