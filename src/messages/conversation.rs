@@ -1,5 +1,6 @@
 //! The messages so far: frozen JSON that grows and is cut only at its end.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -169,11 +170,12 @@ impl Conversation {
             return Err(Error::request(format!("messages[{index}] can't be added: {}", problem.text)));
         }
         if facts.role == Role::User && facts.has_other {
+            let results: HashSet<_> = facts.results.iter().collect();
             let unanswered: Vec<_> = self
                 .pairing
                 .answerable()
                 .iter()
-                .filter(|call| !facts.results.contains(&call.id))
+                .filter(|call| !results.contains(&call.id))
                 .cloned()
                 .collect();
             if !unanswered.is_empty() {
@@ -221,9 +223,9 @@ impl Conversation {
             return Ok(());
         }
         let pairing = Pairing::of(self.messages[..len].iter().map(|entry| &*entry.facts));
-        let parted = pairing
-            .open()
-            .find(|call| self.messages[len..].iter().any(|entry| entry.facts.results.contains(&call.id)));
+        let answered: HashSet<_> =
+            self.messages[len..].iter().flat_map(|entry| entry.facts.results.iter()).collect();
+        let parted = pairing.open().find(|call| answered.contains(&call.id));
         if let Some(call) = parted {
             return Err(Error::request(format!(
                 "cutting to {len} messages would part the call {} of messages[{}] from its result: cut before that message, or behind its results",
@@ -286,18 +288,11 @@ impl Conversation {
         let mut repaired = Self::new();
         for (index, message) in messages.iter().enumerate() {
             if message.role() != Role::Assistant && repaired.pairing.ends_in_assistant() {
-                let user_turn =
-                    || messages[index..].iter().take_while(|message| message.role() == Role::User);
-                let answered_later = |id: &str| {
-                    user_turn().any(|message| message.facts().results.iter().any(|other| **other == *id))
-                };
-                let unanswered: Vec<_> = repaired
-                    .pairing
-                    .answerable()
-                    .iter()
-                    .filter(|call| !answered_later(&call.id))
-                    .cloned()
-                    .collect();
+                let user_turn = messages[index..].iter().take_while(|message| message.role() == Role::User);
+                let answered: HashSet<_> =
+                    user_turn.flat_map(|message| message.facts().results.iter()).collect();
+                let open = repaired.pairing.answerable().iter();
+                let unanswered: Vec<_> = open.filter(|call| !answered.contains(&call.id)).cloned().collect();
                 if !unanswered.is_empty() {
                     repaired.append(&not_executed(&unanswered, reason));
                 }

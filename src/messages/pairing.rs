@@ -88,11 +88,13 @@ impl Pairing {
                 }
             }
             Role::User => {
-                for (at, id) in facts.results.iter().enumerate() {
-                    if facts.results[..at].contains(id) {
+                let open: HashSet<_> = self.open.iter().map(|call| &call.id).collect();
+                let mut answered = HashSet::with_capacity(facts.results.len());
+                for id in &facts.results {
+                    if !answered.insert(id) {
                         return refuse(format!("the call {id} is answered twice"));
                     }
-                    if !self.open.iter().any(|call| call.id == *id) {
+                    if !open.contains(id) {
                         return refuse(match self.seen.contains(id) {
                             true => format!(
                                 "the result for {id} does not follow the turn that called, or comes a second time"
@@ -159,7 +161,8 @@ impl Pairing {
                 if self.turn != Some(Role::User) {
                     self.user_spoke = false;
                 }
-                self.open.retain(|call| !facts.results.contains(&call.id));
+                let answered: HashSet<_> = facts.results.iter().collect();
+                self.open.retain(|call| !answered.contains(&call.id));
                 self.user_spoke |= facts.has_other;
             }
             _ => self.abandoned.append(&mut self.open),
@@ -198,12 +201,10 @@ impl Pairing {
 
     /// The first id among new calls that is unusable, or that the conversation has already.
     pub(crate) fn repeated(&self, calls: &[Call]) -> Option<String> {
-        calls.iter().enumerate().find_map(|(at, call)| match &call.id {
+        let mut new = HashSet::with_capacity(calls.len());
+        calls.iter().find_map(|call| match &call.id {
             None => Some("a tool_use block has no usable id".to_owned()),
-            Some(id)
-                if self.seen.contains(id)
-                    || calls[..at].iter().any(|earlier| earlier.id.as_ref() == Some(id)) =>
-            {
+            Some(id) if self.seen.contains(id) || !new.insert(id) => {
                 Some(format!("the id {id} of a tool_use block is not new in the conversation"))
             }
             Some(_) => None,

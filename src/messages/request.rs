@@ -41,8 +41,9 @@ pub struct MessageRequest {
     /// The fields of the body in the order in which they were set, but for those below.
     fields: Vec<(Box<str>, Box<RawValue>)>,
     tools: Vec<Box<RawValue>>,
-    /// The runner's definitions, while a run goes on; behind the caller's own on the wire.
-    runner_tools: Option<Arc<[Box<RawValue>]>>,
+    /// The runner's definitions, separated by commas, while a run goes on. They stand behind the
+    /// caller's own on the wire.
+    runner_tools: Option<Arc<str>>,
     container: Option<Box<RawValue>>,
     /// The id of the container that a run got from the server.
     carried_container: Option<Box<str>>,
@@ -283,7 +284,7 @@ impl MessageRequest {
         &mut self.conversation
     }
 
-    pub(crate) fn set_runner_tools(&mut self, tools: Option<Arc<[Box<RawValue>]>>) {
+    pub(crate) fn set_runner_tools(&mut self, tools: Option<Arc<str>>) {
         self.runner_tools = tools;
     }
 
@@ -363,10 +364,10 @@ impl MessageRequest {
         if let Some(container) = self.container() {
             put("container", container.get());
         }
-        let tools: Vec<_> =
-            self.tools.iter().chain(self.runner_tools.iter().flat_map(|tools| tools.iter())).collect();
+        let own = self.tools.iter().map(|tool| tool.get());
+        let tools: Vec<_> = own.chain(self.runner_tools.as_deref()).collect();
         if !tools.is_empty() {
-            put("tools", json::to_raw(&tools).get());
+            put("tools", &format!("[{}]", tools.join(",")));
         }
         head.push_str("\"messages\":[");
         head

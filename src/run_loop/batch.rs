@@ -1,5 +1,6 @@
 //! The calls of one turn and what became of each.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -29,6 +30,9 @@ pub(super) struct Call {
     pub(super) toolset: Option<Box<str>>,
 }
 
+/// The calls of a turn whose input is no object, by id, with what to tell the model.
+pub(super) type Unusable = HashMap<Box<str>, String>;
+
 #[derive(Clone, Debug)]
 pub(super) struct Batch {
     pub(super) slots: Vec<Slot>,
@@ -52,9 +56,10 @@ pub(super) enum SlotState {
 impl Batch {
     /// The open calls of the turn at the end of the conversation, those of its paused parts
     /// included. `unusable` says which have an input that is no object, and what it is instead.
-    pub(super) fn of(conversation: &Conversation, rules: &Rules, unusable: &[(Box<str>, String)]) -> Self {
+    pub(super) fn of(conversation: &Conversation, rules: &Rules, unusable: &Unusable) -> Self {
         let open = conversation.pairing().answerable();
         let first = open.first().map_or(conversation.len(), |call| call.message);
+        let ids: HashSet<_> = open.iter().map(|call| &call.id).collect();
         let mut slots = Vec::with_capacity(open.len());
         for message in conversation.iter().skip(first) {
             let message = Fields::parse(message.json()).unwrap_or_default();
@@ -62,7 +67,7 @@ impl Batch {
             for block in blocks.unwrap_or_default() {
                 let Some(fields) = Fields::parse(block.get()) else { continue };
                 let Some(facts) = Facts::call(&fields) else { continue };
-                let Some(id) = facts.id.filter(|id| open.iter().any(|call| call.id == *id)) else { continue };
+                let Some(id) = facts.id.filter(|id| ids.contains(id)) else { continue };
                 let call = Call {
                     name: facts.name,
                     toolset: facts.toolset,
@@ -143,7 +148,7 @@ impl Batch {
 }
 
 /// Why the loop answers a call itself.
-fn refuse(call: &Call, rules: &Rules, unusable: &[(Box<str>, String)]) -> Option<String> {
+fn refuse(call: &Call, rules: &Rules, unusable: &Unusable) -> Option<String> {
     if call.toolset.is_some() || !rules.has_handler(&call.name) {
         let known: Vec<_> = rules.handlers.iter().take(LISTED).map(|name| &**name).collect();
         let known = match known.is_empty() {
@@ -152,7 +157,7 @@ fn refuse(call: &Call, rules: &Rules, unusable: &[(Box<str>, String)]) -> Option
         };
         return Some(format!("there is no tool named `{}`; {known}", result::shown(&call.name)));
     }
-    unusable.iter().find(|(id, _)| *id == call.id).map(|(_, text)| text.clone())
+    unusable.get(&call.id).cloned()
 }
 
 /// What to tell the model of an input that is no object; `None` if it is one.

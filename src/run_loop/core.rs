@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::batch::{self, Batch};
+use super::batch::{self, Batch, Unusable};
 use super::rules::Rules;
 use super::run::Run;
 use super::step::{CallStep, SendStep, Step};
@@ -30,8 +30,7 @@ pub(super) struct Inner {
     pub(super) request: MessageRequest,
     pub(super) rules: Rules,
     state: State,
-    /// The calls of the turn so far whose input is no object, with what to tell the model.
-    unusable: Vec<(Box<str>, String)>,
+    unusable: Unusable,
     message: Option<Message>,
     usage: Usage,
     pub(super) iterations: u32,
@@ -71,7 +70,7 @@ impl RunLoop {
                 request,
                 rules,
                 state,
-                unusable: Vec::new(),
+                unusable: Unusable::new(),
                 message: None,
                 usage: Usage::default(),
                 iterations: 0,
@@ -289,8 +288,8 @@ impl Inner {
     }
 }
 
-/// The calls of a reply whose input is no object, by id.
-fn unusable_inputs(reply: &Message) -> Vec<(Box<str>, String)> {
+/// The calls of a reply whose input is no object.
+fn unusable_inputs(reply: &Message) -> Unusable {
     let blocks = json::items(reply.content_json()).unwrap_or_default();
     let fields = blocks.iter().filter_map(|block| Fields::parse(block.get()));
     fields

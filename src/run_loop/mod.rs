@@ -52,6 +52,7 @@ mod stop;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use rules::AT_LEAST_ONE;
 pub(crate) use run::Run;
 
 pub use self::core::RunLoop;

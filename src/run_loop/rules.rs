@@ -13,6 +13,9 @@ use crate::messages::json::{self, Fields};
 
 /// The number of requests after which a run stops unless told otherwise.
 const MAX_ITERATIONS: u32 = 10;
+/// What is wrong with a cap of none.
+pub(crate) const AT_LEAST_ONE: &str =
+    "`max_iterations` must be at least 1: a run makes a request before anything else";
 /// A result holds at most this much text unless told otherwise.
 const MAX_RESULT_BYTES: usize = 1024 * 1024;
 /// An error result holds at most this much text unless told otherwise.
@@ -24,13 +27,36 @@ const MAX_ERROR_BYTES: usize = 16 * 1024;
 #[derive(Clone)]
 #[must_use]
 pub struct Rules {
-    pub(super) definitions: Vec<Box<RawValue>>,
+    definitions: Vec<Definition>,
+    /// The names that have a handler, in the order in which they came.
     pub(super) handlers: Vec<Box<str>>,
+    handled: HashSet<Box<str>>,
     pub(super) idempotent: HashSet<Box<str>>,
     pub(super) max_iterations: u32,
     pub(super) resume_compaction: bool,
     pub(super) limits: Limits,
     error: Option<Error>,
+}
+
+/// An entry of `tools`, shared by all loops of a runner.
+#[derive(Clone)]
+struct Definition {
+    json: Arc<RawValue>,
+    /// A toolset has none.
+    name: Option<Box<str>>,
+    /// True if the API knows the tool only from this definition.
+    is_custom: bool,
+}
+
+impl Definition {
+    fn read(json: &RawValue) -> Self {
+        let fields = Fields::parse(json.get()).unwrap_or_default();
+        Self {
+            json: json.to_owned().into(),
+            name: fields.str("name").map(|name| (&*name).into()),
+            is_custom: fields.str("type").is_none_or(|kind| kind == "custom"),
+        }
+    }
 }
 
 /// How much text a result may hold.
@@ -45,6 +71,7 @@ impl Default for Rules {
         Self {
             definitions: Vec::new(),
             handlers: Vec::new(),
+            handled: HashSet::new(),
             idempotent: HashSet::new(),
             max_iterations: MAX_ITERATIONS,
             resume_compaction: false,
@@ -64,7 +91,7 @@ impl Rules {
     pub fn definition(mut self, json: &str) -> Self {
         match serde_json::from_str::<&RawValue>(json) {
             Ok(raw) if json::is_object(raw) => {
-                self.definitions.push(raw.to_owned());
+                self.definitions.push(Definition::read(raw));
                 self
             }
             _ => self.fail("a tool definition must be a JSON object"),
@@ -74,8 +101,8 @@ impl Rules {
     /// Says that calls of this name are answered by the driver. Calls of other names are
     /// answered by the loop.
     pub fn handler(mut self, name: &str) -> Self {
-        if self.handlers.iter().any(|other| &**other == name) {
-            return self.fail(format!("two tools are named `{}`", name.escape_debug()));
+        if !self.handled.insert(name.into()) {
+            return self.refuse(taken(name));
         }
         self.handlers.push(name.into());
         self
@@ -128,44 +155,81 @@ impl Rules {
     }
 
     pub(super) fn has_handler(&self, name: &str) -> bool {
-        self.handlers.iter().any(|handler| &**handler == name)
+        self.handled.contains(name)
     }
 
-    /// What would make the loop answer for a request that nobody meant.
+    /// What would make the loop answer for a request that nobody meant: a kept error, a name that
+    /// two definitions have, a custom definition that no handler answers, calls that are open.
     pub(super) fn check(&self, request: &MessageRequest) -> Result<(), Stop> {
+        if let Some(error) = &self.error {
+            return Err(error.clone().into());
+        }
         request.check()?;
-        self.check_tools(request.tools())?;
+        let own: Vec<_> = request.tools().iter().map(|json| Definition::read(json)).collect();
+        let mut names = HashSet::new();
+        for definition in own.iter().chain(&self.definitions) {
+            let Some(name) = &definition.name else { continue };
+            if !names.insert(name) {
+                return Err(taken(name).into());
+            }
+            if definition.is_custom && !self.has_handler(name) {
+                return Err(unanswered(name).into());
+            }
+        }
         Ok(request.messages().sendable()?)
     }
 
-    /// Fails for a kept error, a name that two definitions have, and a custom definition that no
-    /// handler answers. `own` are the request's definitions.
-    pub(crate) fn check_tools(&self, own: &[Box<RawValue>]) -> Result<()> {
-        if let Some(error) = &self.error {
-            return Err(error.clone());
-        }
-        let mut names = HashSet::new();
-        for definition in own.iter().chain(&self.definitions) {
-            let fields = Fields::parse(definition.get()).unwrap_or_default();
-            // A toolset has no name.
-            let Some(name) = fields.str("name") else { continue };
-            let shown = name.escape_debug();
-            if !names.insert(name.clone().into_owned()) {
-                return Err(Error::request(format!("two tools are named `{shown}`")));
+    /// Adds a tool of a runner.
+    ///
+    /// # Errors
+    /// Its name is taken, nobody would answer its calls, or no call would reach its handler. The
+    /// rules are then what they were.
+    pub(crate) fn add(&mut self, json: &RawValue, has_handler: bool, idempotent: bool) -> Result<()> {
+        let definition = Definition::read(json);
+        match &definition.name {
+            Some(name) => {
+                let is_taken = |other: &Definition| other.name.as_ref() == Some(name);
+                if self.handled.contains(name) || (!has_handler && self.definitions.iter().any(is_taken)) {
+                    return Err(taken(name));
+                }
+                if definition.is_custom && !has_handler {
+                    return Err(unanswered(name));
+                }
+                if has_handler {
+                    self.handled.insert(name.clone());
+                    self.handlers.push(name.clone());
+                }
+                if idempotent {
+                    self.idempotent.insert(name.clone());
+                }
             }
-            let custom = fields.str("type").is_none_or(|kind| kind == "custom");
-            if custom && !self.has_handler(&name) {
-                return Err(Error::request(format!(
-                    "no handler answers the tool `{shown}`: give the runner a tool of this name with a handler"
-                )));
+            None if has_handler => {
+                return Err(Error::request(
+                    "a tool without a name can't have a handler: no call would reach it",
+                ));
             }
+            None => {}
         }
+        self.definitions.push(definition);
         Ok(())
     }
 
-    pub(super) fn tools(&self) -> Option<Arc<[Box<RawValue>]>> {
-        (!self.definitions.is_empty()).then(|| self.definitions.clone().into())
+    /// The definitions as they stand in the `tools` of a request, separated by commas.
+    pub(super) fn tools(&self) -> Option<Arc<str>> {
+        let texts: Vec<_> = self.definitions.iter().map(|definition| definition.json.get()).collect();
+        (!texts.is_empty()).then(|| texts.join(",").into())
     }
+}
+
+fn taken(name: &str) -> Error {
+    Error::request(format!("two tools are named `{}`", name.escape_debug()))
+}
+
+fn unanswered(name: &str) -> Error {
+    Error::request(format!(
+        "no handler answers the tool `{}`: give the runner a tool of this name with a handler",
+        name.escape_debug()
+    ))
 }
 
 impl fmt::Debug for Rules {

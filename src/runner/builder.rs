@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
 use crate::messages::MessageRequest;
-use crate::run_loop::{Rules, RunLoop};
+use crate::run_loop::{AT_LEAST_ONE, Rules, RunLoop};
 use crate::tool::{States, Tool};
 
 /// Runs the loop: sends the request, runs the tools that the model asks for, answers with all
@@ -95,6 +95,10 @@ impl ToolRunner {
         self
     }
 
+    fn rules(self, change: impl FnOnce(Rules) -> Rules) -> Self {
+        self.edit(|inner| inner.rules = change(std::mem::take(&mut inner.rules)))
+    }
+
     fn fail(self, error: Error) -> Self {
         self.edit(|inner| {
             inner.error.get_or_insert(error);
@@ -103,14 +107,16 @@ impl ToolRunner {
 
     /// Adds a tool. It goes to the API behind the request's own definitions and the tools added
     /// before. A name that is taken, and a custom tool without a handler, are refused.
-    pub fn tool(self, tool: Tool) -> Self {
-        match self.accept(&tool) {
-            Ok(rules) => self.edit(|inner| {
-                inner.rules = rules;
-                inner.tools.push(tool);
-            }),
-            Err(error) => self.fail(error),
+    pub fn tool(mut self, tool: Tool) -> Self {
+        let inner = Arc::make_mut(&mut self.inner);
+        let added = tool
+            .definition()
+            .and_then(|definition| inner.rules.add(&definition, tool.has_handler(), tool.is_idempotent()));
+        match added {
+            Ok(()) => inner.tools.push(tool),
+            Err(error) => drop(inner.error.get_or_insert(error)),
         }
+        self
     }
 
     /// Adds tools, in this order.
@@ -118,36 +124,13 @@ impl ToolRunner {
         tools.into_iter().fold(self, Self::tool)
     }
 
-    /// The rules with one more tool.
-    fn accept(&self, tool: &Tool) -> Result<Rules> {
-        let definition = tool.definition()?;
-        let mut rules = self.inner.rules.clone().definition(definition.get());
-        match tool.name() {
-            Some(name) if tool.has_handler() => {
-                rules = rules.handler(name);
-                if tool.is_idempotent() {
-                    rules = rules.idempotent(name);
-                }
-            }
-            None if tool.has_handler() => {
-                return Err(Error::request(
-                    "a tool without a name can't have a handler: no call would reach it",
-                ));
-            }
-            _ => {}
-        }
-        rules.check_tools(&[])?;
-        Ok(rules)
-    }
-
     /// How many requests a run may make; resumed pauses count, HTTP retries do not. 10 by
     /// default, at least 1. Reaching it is an error that hands the conversation back (row J9).
     pub fn max_iterations(self, requests: u32) -> Self {
         if requests == 0 {
-            return self
-                .fail(Error::request("`max_iterations` must be at least 1: a run begins with a request"));
+            return self.fail(Error::request(AT_LEAST_ONE));
         }
-        self.edit(|inner| inner.rules = inner.rules.clone().max_iterations(requests))
+        self.rules(|rules| rules.max_iterations(requests))
     }
 
     /// How many calls of a turn may run at once. 1 by default: they run one after another in the
@@ -173,18 +156,18 @@ impl ToolRunner {
 
     /// Goes on by itself after the stop reason `compaction`, which otherwise ends the run.
     pub fn resume_compaction(self, resume: bool) -> Self {
-        self.edit(|inner| inner.rules = inner.rules.clone().resume_compaction(resume))
+        self.rules(|rules| rules.resume_compaction(resume))
     }
 
     /// How many bytes of text a result may hold, 1 MiB by default. A longer text keeps its
     /// beginning and its end, with a note of its size between them.
     pub fn max_result_bytes(self, bytes: usize) -> Self {
-        self.edit(|inner| inner.rules = inner.rules.clone().max_result_bytes(bytes))
+        self.rules(|rules| rules.max_result_bytes(bytes))
     }
 
     /// How many bytes of text an error result may hold, 16 KiB by default.
     pub fn max_error_bytes(self, bytes: usize) -> Self {
-        self.edit(|inner| inner.rules = inner.rules.clone().max_error_bytes(bytes))
+        self.rules(|rules| rules.max_error_bytes(bytes))
     }
 
     /// Gives every call a value, one per type, which it finds with
