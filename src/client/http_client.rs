@@ -15,11 +15,14 @@ pub(crate) fn build(base_url: &BaseUrl, origin: &str, connect: Duration, no_prox
              `rustls-tls` or `native-tls`, or give it an `http_client`"
         )));
     }
-    let settings = || settings(connect, no_proxy);
-    let built = match settings().build() {
-        // The certificates of the system can't be loaded, and plain HTTP needs none.
-        Err(_) if !base_url.is_https() => without_certificates(settings()).build(),
-        built => built,
+    let full = || settings(connect, no_proxy).build();
+    let bare = || without_certificates(settings(connect, no_proxy)).build();
+    let built = match (base_url.is_https(), no_proxy) {
+        (true, _) => full(),
+        // Only a proxy that speaks TLS needs the system's certificates, which may fail to load.
+        (false, false) => full().or_else(|_| bare()),
+        // Nothing speaks TLS, and loading the certificates takes tens of milliseconds.
+        (false, true) => bare(),
     };
     built.map_err(|error| Error::config("the HTTP client can't be set up").with_source(error.without_url()))
 }
