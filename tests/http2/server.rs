@@ -1,0 +1,378 @@
+//! A server that speaks TLS, and HTTP/2 where both sides offer it.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, Version};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Barrier, Notify, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+
+/// What the server does with one request.
+pub(crate) struct Answer {
+    status: u16,
+    headers: Vec<(&'static str, &'static str)>,
+    body: String,
+    meet: Option<Arc<Barrier>>,
+    then: Then,
+}
+
+enum Then {
+    /// Drops the connection, with whatever else is on it.
+    Drop,
+    End,
+    /// Answers before the request's body was read.
+    Early,
+    /// Ends the connection the orderly way once the response is out: GOAWAY in HTTP/2.
+    GoAway,
+    /// Resets the stream without a response, before the request's body was read.
+    Refuse,
+    /// Resets the stream after the body, which is not the whole one.
+    Reset,
+    /// Never gets to the end of the body.
+    Stall,
+    /// Never gets to the head of a response.
+    Silence,
+}
+
+impl Answer {
+    pub(crate) fn new(status: u16, body: impl Into<String>) -> Self {
+        Self { status, headers: Vec::new(), body: body.into(), meet: None, then: Then::End }
+    }
+
+    pub(crate) fn text(text: &str) -> Self {
+        Self::message(json!([{"type": "text", "text": text}]), "end_turn")
+    }
+
+    pub(crate) fn tool_use(calls: &[(&str, &str, Value)]) -> Self {
+        let block = |(id, name, input): &(&str, &str, Value)| json!({"type": "tool_use", "id": id, "name": name, "input": input});
+        Self::message(calls.iter().map(block).collect(), "tool_use")
+    }
+
+    fn message(content: Value, stop_reason: &str) -> Self {
+        let message = json!({
+            "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content,
+            "stop_reason": stop_reason, "usage": {"input_tokens": 1, "output_tokens": 1},
+        });
+        Self::new(200, message.to_string())
+    }
+
+    pub(crate) fn error(status: u16, error_type: &str) -> Self {
+        let error =
+            json!({"type": "error", "error": {"type": error_type, "message": "no"}, "request_id": "req_e"});
+        Self::new(status, error.to_string())
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: &'static str) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// Waits until as many requests have come as the barrier is for.
+    pub(crate) fn meet(mut self, barrier: &Arc<Barrier>) -> Self {
+        self.meet = Some(Arc::clone(barrier));
+        self
+    }
+
+    pub(crate) fn early(self) -> Self {
+        Self { then: Then::Early, ..self }
+    }
+
+    pub(crate) fn go_away(self) -> Self {
+        Self { then: Then::GoAway, ..self }
+    }
+
+    pub(crate) fn drop_connection() -> Self {
+        Self { then: Then::Drop, ..Self::new(200, "") }
+    }
+
+    pub(crate) fn refuse() -> Self {
+        Self { then: Then::Refuse, ..Self::new(200, "") }
+    }
+
+    /// Resets the stream in the middle of this body. What is beyond the client's window is only
+    /// sent when the client has read what was before it, so a long body breaks in its middle.
+    pub(crate) fn reset_after(body: impl Into<String>) -> Self {
+        Self { then: Then::Reset, ..Self::new(200, body) }
+    }
+
+    pub(crate) fn stall_after(body: impl Into<String>) -> Self {
+        Self { then: Then::Stall, ..Self::new(200, body) }
+    }
+
+    pub(crate) fn silence() -> Self {
+        Self { then: Then::Silence, ..Self::new(200, "") }
+    }
+}
+
+/// A request as the server saw it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) version: Version,
+    pub(crate) headers: HeaderMap,
+    /// Empty if the server did not read it.
+    pub(crate) body: Bytes,
+}
+
+impl Seen {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+}
+
+/// What happened so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) opened: usize,
+    pub(crate) closed: usize,
+    pub(crate) requests: usize,
+    /// Requests that were given up before the response was complete.
+    pub(crate) abandoned: usize,
+}
+
+/// Plays its answers in order, and 418 beyond them.
+pub(crate) struct Server {
+    address: SocketAddr,
+    authority: rcgen::Certificate,
+    shared: Arc<Shared>,
+    _connections: JoinSet<()>,
+}
+
+struct Shared {
+    script: Mutex<VecDeque<Answer>>,
+    seen: Mutex<Vec<Seen>>,
+    protocols: Mutex<Vec<Option<String>>>,
+    counts: watch::Sender<Counts>,
+}
+
+impl Server {
+    /// A server that offers HTTP/2 and HTTP/1.1.
+    pub(crate) async fn start(script: impl IntoIterator<Item = Answer>) -> Self {
+        Self::with_protocols(&["h2", "http/1.1"], script).await
+    }
+
+    pub(crate) async fn with_protocols(protocols: &[&str], script: impl IntoIterator<Item = Answer>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new([]).unwrap();
+        // Authorities of one name would be taken for each other.
+        params.distinguished_name.push(DnType::CommonName, address.to_string());
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = params.self_signed(&key).unwrap();
+        let issuer = Issuer::new(params, key);
+        let key = KeyPair::generate().unwrap();
+        let certificate =
+            CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+
+        // The provider is named: the process may have two, and then none is the default.
+        let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![certificate.der().clone()],
+                PrivateKeyDer::Pkcs8(key.serialize_der().into()),
+            )
+            .unwrap();
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+
+        let shared = Arc::new(Shared {
+            script: Mutex::new(script.into_iter().collect()),
+            seen: Mutex::default(),
+            protocols: Mutex::default(),
+            counts: watch::Sender::default(),
+        });
+        let mut connections = JoinSet::new();
+        connections.spawn(accept(listener, TlsAcceptor::from(Arc::new(config)), Arc::clone(&shared)));
+        Self { address, authority, shared, _connections: connections }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// The certificate to trust.
+    pub(crate) fn authority(&self) -> &rcgen::Certificate {
+        &self.authority
+    }
+
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.shared.seen.lock().unwrap().clone()
+    }
+
+    /// What ALPN settled on, by connection.
+    pub(crate) fn protocols(&self) -> Vec<Option<String>> {
+        self.shared.protocols.lock().unwrap().clone()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        *self.shared.counts.borrow()
+    }
+
+    pub(crate) async fn until(&self, reached: impl Fn(&Counts) -> bool) {
+        self.shared.counts.subscribe().wait_for(reached).await.unwrap();
+    }
+}
+
+async fn accept(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (socket, _) = listener.accept().await.unwrap();
+        shared.counts.send_modify(|counts| counts.opened += 1);
+        let (acceptor, shared) = (acceptor.clone(), Arc::clone(&shared));
+        connections.spawn(async move {
+            serve(socket, acceptor, &shared).await;
+            shared.counts.send_modify(|counts| counts.closed += 1);
+        });
+    }
+}
+
+/// How an answer ends its connection.
+#[derive(Default)]
+struct Ends {
+    go_away: Notify,
+    drop: Notify,
+}
+
+async fn serve(socket: TcpStream, acceptor: TlsAcceptor, shared: &Arc<Shared>) {
+    // A client that does not trust the certificate is a case of its own.
+    let Ok(stream) = acceptor.accept(socket).await else { return };
+    let protocol = stream.get_ref().1.alpn_protocol().map(|name| String::from_utf8(name.to_vec()).unwrap());
+    shared.protocols.lock().unwrap().push(protocol.clone());
+    let stream = TokioIo::new(stream);
+    let ends = Arc::new(Ends::default());
+    let service = service_fn(|request| {
+        let (shared, ends) = (Arc::clone(shared), Arc::clone(&ends));
+        async move { respond(request, &shared, &ends).await }
+    });
+    // The client's errors are for the client's side to see.
+    if protocol.as_deref() == Some("h2") {
+        // The windows of the specification, which are the smallest that clients meet.
+        let mut connection = std::pin::pin!(
+            http2::Builder::new(TokioExecutor::new())
+                .initial_stream_window_size(65_535)
+                .initial_connection_window_size(65_535)
+                .serve_connection(stream, service)
+        );
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = ends.drop.notified() => return,
+            () = ends.go_away.notified() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = connection.await;
+    } else {
+        let mut connection = std::pin::pin!(http1::Builder::new().serve_connection(stream, service));
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = ends.drop.notified() => return,
+            () = ends.go_away.notified() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = connection.await;
+    }
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    shared: &Arc<Shared>,
+    ends: &Ends,
+) -> Result<Response<Sent>, io::Error> {
+    let answer = shared.script.lock().unwrap().pop_front().unwrap_or_else(|| Answer::new(418, ""));
+    let mut guard = Guard { shared: Arc::clone(shared), done: false };
+    let (head, incoming) = request.into_parts();
+    let body = match answer.then {
+        Then::Early | Then::Refuse => Bytes::new(),
+        _ => incoming.collect().await.map_err(io::Error::other)?.to_bytes(),
+    };
+    shared.seen.lock().unwrap().push(Seen { version: head.version, headers: head.headers, body });
+    shared.counts.send_modify(|counts| counts.requests += 1);
+    if let Some(barrier) = answer.meet {
+        barrier.wait().await;
+    }
+    match answer.then {
+        Then::Drop => {
+            ends.drop.notify_one();
+            std::future::pending::<Infallible>().await;
+        }
+        Then::GoAway => ends.go_away.notify_one(),
+        Then::Refuse => {
+            guard.done = true;
+            return Err(io::Error::other("refused"));
+        }
+        Then::Silence => {
+            std::future::pending::<Infallible>().await;
+        }
+        Then::End | Then::Early | Then::Reset | Then::Stall => {}
+    }
+    let mut response = Response::builder().status(answer.status);
+    for (name, value) in [("content-type", "application/json"), ("request-id", "req_h")] {
+        response = response.header(name, value);
+    }
+    for (name, value) in answer.headers {
+        response = response.header(name, value);
+    }
+    let body = Sent { text: Some(answer.body.into()), then: answer.then, guard };
+    Ok(response.body(body).unwrap())
+}
+
+/// Counts a request as abandoned if it is dropped before it is done.
+struct Guard {
+    shared: Arc<Shared>,
+    done: bool,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.done {
+            self.shared.counts.send_modify(|counts| counts.abandoned += 1);
+        }
+    }
+}
+
+/// A body of one piece, and what comes after it.
+struct Sent {
+    text: Option<Bytes>,
+    then: Then,
+    guard: Guard,
+}
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        if let Some(text) = self.text.take().filter(|text| !text.is_empty()) {
+            return Poll::Ready(Some(Ok(Frame::data(text))));
+        }
+        match self.then {
+            Then::Stall => return Poll::Pending,
+            Then::Reset => {
+                self.guard.done = true;
+                return Poll::Ready(Some(Err(io::Error::other("reset"))));
+            }
+            _ => self.guard.done = true,
+        }
+        Poll::Ready(None)
+    }
+}
