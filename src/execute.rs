@@ -2,9 +2,9 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::task::Poll;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::task::{Id, JoinError, JoinSet};
@@ -52,7 +52,7 @@ impl Drop for Running {
 #[derive(Debug)]
 pub(crate) struct Cancelled;
 
-type Tasks = JoinSet<Result<ToolOutput, ToolError>>;
+type Tasks = JoinSet<Ended>;
 
 impl Executor<'_> {
     /// Runs every call of the step that may start, each to exactly one result. Once cancelled it
@@ -101,7 +101,7 @@ impl Executor<'_> {
         let _guard = token.clone().drop_guard();
         let cx = self.context(call, iteration, None, token);
         let span = tracing::debug_span!("tool", name = call.name(), call = call.id());
-        let body = caught(tool.call(call.input().to_owned(), cx)).instrument(span);
+        let body = Caught(Some(tool.call(call.input().to_owned(), cx))).instrument(span.or_current());
         tokio::select! {
             // A result that is there counts, also if the run was cancelled meanwhile.
             biased;
@@ -123,8 +123,8 @@ impl Executor<'_> {
         let token = self.cancellation.child_token();
         let cx = self.context(call, iteration, limit.map(|(deadline, _)| deadline), token.clone());
         let span = tracing::debug_span!("tool", name = call.name(), call = call.id());
-        // The task is the future that catches panics: tokio itself drops it inside a catch too.
-        let abort = tasks.spawn(tool.call(call.input().to_owned(), cx).instrument(span));
+        let body = Caught(Some(tool.call(call.input().to_owned(), cx)));
+        let abort = tasks.spawn(body.instrument(span.or_current()));
         Running {
             id: abort.id(),
             ticket: call.ticket(),
@@ -181,7 +181,9 @@ impl Executor<'_> {
         running: &mut Vec<Running>,
     ) -> Result<(), Cancelled> {
         tasks.abort_all();
-        while let Some(ended) = tasks.join_next_with_id().await {
+        // Tasks that were timed out before are not waited for.
+        while !running.is_empty() {
+            let Some(ended) = tasks.join_next_with_id().await else { break };
             settle(step, running, ended, Unsaid::Open);
         }
         Err(Cancelled)
@@ -206,28 +208,59 @@ impl Executor<'_> {
     }
 }
 
-/// Polls a call to its end and drops it, catching what either panics with.
-async fn caught(future: ToolFuture) -> Result<Result<ToolOutput, ToolError>, Box<dyn Any + Send>> {
-    let mut slot = Some(future);
-    let ended = poll_fn(|cx| {
-        let Some(future) = slot.as_mut() else { return Poll::Pending };
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(result)) => Poll::Ready(Ok(result)),
-            Err(payload) => Poll::Ready(Err(payload)),
-        }
-    })
-    .await;
-    match catch_unwind(AssertUnwindSafe(|| drop(slot))) {
-        Ok(()) => ended,
-        Err(payload) => ended.and(Err(payload)),
+/// What a call ends in: its result, or the payload of a panic.
+type Ended = Result<Result<ToolOutput, ToolError>, Payload>;
+
+type Payload = Box<dyn Any + Send>;
+
+/// A call whose panics stay inside, those of its destructors too, wherever it is dropped.
+struct Caught(Option<ToolFuture>);
+
+impl Future for Caught {
+    type Output = Ended;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
+        let Some(future) = self.0.as_mut() else { return Poll::Pending };
+        // The error that a tool's error was made from is the tool's too, and is dropped in here.
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            future.as_mut().poll(cx).map(|result| result.map_err(ToolError::without_source))
+        }));
+        let ended = match polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(result)) => Ok(result),
+            Err(payload) => Err(payload),
+        };
+        let future = self.0.take();
+        Poll::Ready(match catch_unwind(AssertUnwindSafe(|| drop(future))) {
+            Ok(()) => ended,
+            Err(payload) => {
+                discard(ended);
+                Err(payload)
+            }
+        })
     }
 }
 
-fn panicked(name: &str, call: &str, payload: Box<dyn Any + Send>) -> ToolError {
+impl Drop for Caught {
+    fn drop(&mut self) {
+        let future = self.0.take();
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
+            discard(payload);
+        }
+    }
+}
+
+/// Drops what may panic while it is dropped, a panic's payload for instance.
+fn discard<T>(value: T) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+        // A payload that panics again while it is dropped is given up.
+        std::mem::forget(payload);
+    }
+}
+
+fn panicked(name: &str, call: &str, payload: Payload) -> ToolError {
     tracing::error!(tool = name, call, "the tool panicked");
-    // The payload's own destructor may panic as well.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+    discard(payload);
     ToolError::new(PANICKED)
 }
 
@@ -243,22 +276,20 @@ enum Unsaid {
 fn settle(
     step: &mut CallStep<'_>,
     running: &mut Vec<Running>,
-    ended: Result<(Id, Result<ToolOutput, ToolError>), JoinError>,
+    ended: Result<(Id, Ended), JoinError>,
     unsaid: Unsaid,
 ) {
     let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
     // A task that was timed out has its result already and is not among them.
-    let Some(at) = running.iter().position(|task| task.id == id) else { return };
+    let Some(at) = running.iter().position(|task| task.id == id) else { return discard(ended) };
     let task = running.remove(at);
-    let result = match ended {
-        Ok((_, result)) => result,
-        Err(error) => match (error.try_into_panic(), unsaid) {
-            (Ok(payload), _) => Err(panicked(&task.name, &task.call, payload)),
-            (Err(_), Unsaid::Lost) => {
-                Err(ToolError::new("the tool was stopped before it was done, its effects are unknown"))
-            }
-            (Err(_), Unsaid::Open) => return,
-        },
+    let result = match (ended, unsaid) {
+        (Ok((_, Ok(result))), _) => result,
+        (Ok((_, Err(payload))), _) => Err(panicked(&task.name, &task.call, payload)),
+        (Err(_), Unsaid::Lost) => {
+            Err(ToolError::new("the tool was stopped before it was done, its effects are unknown"))
+        }
+        (Err(_), Unsaid::Open) => return,
     };
     step.resolve(task.ticket, result);
 }
@@ -266,7 +297,8 @@ fn settle(
 fn timed_out(limit: Duration, blocking: bool) -> ToolError {
     let rest = match blocking {
         true => "it could not be stopped and may still go on; what it did so far is unknown",
-        false => "it was stopped; what it did so far is unknown",
+        false => "it is stopped at its next await; what it did so far is unknown",
     };
-    ToolError::new(format!("tool timed out after {} ms: {rest}", limit.as_millis()))
+    // A limit below a millisecond is not none.
+    ToolError::new(format!("tool timed out after {} ms: {rest}", limit.as_micros().div_ceil(1000)))
 }

@@ -242,7 +242,7 @@ fn a_message_that_could_not_be_sent_is_not_added() {
         (&answered, user(json!([result("t1")])), "t1"),
         (&answered, assistant(json!([call("t1")])), "t1"),
         (&answered, assistant(json!([call("t2"), call("t2")])), "t2"),
-        (&answered, assistant(json!([{"type": "tool_use", "name": "f", "input": {}}])), "no usable id"),
+        (&answered, assistant(json!([{"type": "tool_use", "name": "f", "input": {}}])), "needs an id"),
         (&searching, user("next"), "srvtoolu_1"),
         (&mixed, user("next"), "mcptoolu_1"),
         (&programmatic, user("next"), "t1"),
@@ -299,7 +299,7 @@ fn check_names_the_message_and_the_id() {
     for legal in [
         json!([user("a")]),
         json!([user("a"), user("b"), assistant("c"), assistant("d")]),
-        json!([user("a"), {"role": "system", "content": []}]),
+        json!([user("a"), {"role": "system", "content": [], "output_config": {"effort": "low"}}]),
         json!([assistant(json!([{"type": "compaction", "content": "c"}])), user("a")]),
         json!([
             user("a"),
@@ -460,4 +460,85 @@ fn a_request_keeps_the_first_error() {
         assert!(error.to_string().contains(part), "{error}");
         assert!(!error.to_string().contains("SECRET"));
     }
+}
+
+/// A system message that only sets an effort may stand anywhere, also between a call and its
+/// result; one that says something may not, and no result is invented beside the real one.
+#[test]
+fn an_effort_is_no_turn() {
+    let effort = json!({"role": "system", "content": [], "output_config": {"effort": "low"}});
+    let bare = json!({"role": "system", "output_config": {"effort": "low"}});
+    for effort in [effort, bare] {
+        let messages = json!([
+            user("a"),
+            assistant(json!([call("t1")])),
+            effort,
+            user(json!([result("t1")])),
+            assistant("b")
+        ]);
+        let mut talk = conversation(&messages);
+        talk.check().unwrap();
+        talk.close_open_calls("lost");
+        assert_eq!(value(&talk), messages);
+        let mut talk = conversation(&json!([user("a"), assistant(json!([call("t1")]))]));
+        talk.push(param(&effort)).unwrap();
+        assert_eq!(talk.open_calls().len(), 1);
+    }
+    let spoken = json!([user("a"), assistant(json!([call("t1")])), {"role": "system", "content": "s"}, user(json!([result("t1")]))]);
+    let mut talk = conversation(&spoken);
+    assert!(talk.check().is_err());
+    talk.close_open_calls("lost");
+    assert_eq!(value(&talk), spoken);
+}
+
+/// The API reads nothing before a compaction block.
+#[test]
+fn what_stands_before_a_compaction_block_is_past() {
+    let block = || json!({"type": "compaction", "content": "c"});
+    let search = || json!({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}});
+    for messages in [
+        json!([user("a"), assistant(json!([search(), block(), {"type": "text", "text": "b"}]))]),
+        json!([user("a"), assistant(json!([search()])), assistant(json!([block()]))]),
+        json!([user("a"), assistant(json!([call("t1")])), user("b"), assistant(json!([block()]))]),
+        json!([user("a"), user(json!([result("t9")])), assistant(json!([block()]))]),
+    ] {
+        let mut talk = conversation(&messages);
+        talk.push(MessageParam::user("next").unwrap()).unwrap_or_else(|error| panic!("{messages}: {error}"));
+        talk.check().unwrap();
+    }
+}
+
+#[test]
+fn making_is_strict_in_every_place() {
+    let block = |value: Value| ContentBlock::from_json(&value.to_string()).unwrap();
+    assert!(MessageParam::system(vec![]).is_err());
+    assert!(MessageParam::user(block(json!({"type": "image"}))).is_err());
+    assert!(MessageParam::user(block(json!({"type": "image", "source": "text"}))).is_err());
+    assert!(
+        MessageParam::user(ContentBlock::image_base64("image/png", "data:image/png;base64,iVBORw0KGgo="))
+            .is_err()
+    );
+    assert!(MessageParam::assistant(block(json!({"type": "tool_use", "name": "f", "input": {}}))).is_err());
+    for request in [
+        MessageRequest::prompt("a").system(vec![]),
+        MessageRequest::prompt("a").system(ContentBlock::text(" ")),
+        MessageRequest::prompt("a").set("tools", json!([1, "x"])),
+    ] {
+        request.check().unwrap_err();
+    }
+    let request = MessageRequest::prompt("a").set("container", "c1");
+    assert_eq!(request.get("container"), Some(r#""c1""#));
+}
+
+/// A final answer with half a surrogate pair is still an answer.
+#[test]
+fn half_a_surrogate_pair_loses_no_text() {
+    let reply = Message::from_json(
+        r#"{"content":[{"type":"text","text":"all of it \ud83d"}],"stop_reason":"end_turn"}"#,
+    )
+    .unwrap();
+    assert_eq!(reply.text(), "all of it \u{fffd}");
+    let mut talk = conversation(&json!([user("a")]));
+    talk.push(reply.to_param().unwrap()).unwrap();
+    assert!(talk.to_json().contains(r"\ud83d"));
 }

@@ -443,7 +443,7 @@ async fn a_cancelled_run_ends_at_once_wherever_it_is() {
         conversation.check().unwrap();
         assert_eq!(result_of(&conversation, "t1"), ("done".to_owned(), false));
         assert_eq!(result_of(&conversation, "t2").0, "interrupted while it ran, its effects are unknown");
-        assert_eq!(result_of(&conversation, "t4").0, "not executed: the run stopped before this call");
+        assert_eq!(result_of(&conversation, "t4").0, "not executed: this call was not started");
         // A run of a runner that is cancelled already does nothing.
         let error = runner.run(&server.client(), conversation).await.unwrap_err();
         assert_eq!((error.kind(), server.request_count()), (RunErrorKind::Cancelled, 1));
@@ -584,4 +584,219 @@ async fn equal_calls_both_run() {
     let conversation = conversation(&ToolRunner::new().tool(tool), &[("t1", "step"), ("t2", "step")]).await;
     assert_eq!(log.count("{}"), 2);
     assert_eq!(support::results(conversation.get(2).unwrap()).len(), 2);
+}
+
+/// What panics while it is dropped.
+struct BadDrop;
+
+impl Drop for BadDrop {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            panic!("while dropped")
+        }
+    }
+}
+
+/// The destructors of a tool may panic wherever it is dropped: the run goes on or ends as it would.
+#[tokio::test]
+async fn a_panic_in_a_destructor_costs_no_conversation() {
+    for concurrency in [1, 2] {
+        let (token, started) = (CancellationToken::new(), Arc::new(Notify::new()));
+        let tool = {
+            let started = started.clone();
+            Tool::new("stuck", "", object()).handler(move |(): ()| {
+                let started = started.clone();
+                async move {
+                    let _bad = BadDrop;
+                    started.notify_one();
+                    std::future::pending::<()>().await;
+                }
+            })
+        };
+        let runner = ToolRunner::new().tool(tool).max_concurrency(concurrency);
+        let server = server(&[("t1", "stuck")]).await;
+        let client = server.client();
+        let cancellable = runner.clone().cancel(token.clone());
+        let (outcome, ()) = tokio::join!(cancellable.run(&client, "go"), async {
+            started.notified().await;
+            token.cancel();
+        });
+        let error = outcome.unwrap_err();
+        assert_eq!(error.kind(), RunErrorKind::Cancelled);
+        let conversation = error.into_conversation();
+        assert_eq!(result_of(&conversation, "t1").0, "interrupted while it ran, its effects are unknown");
+
+        // The same where the run is dropped.
+        let server = self::server(&[("t1", "stuck")]).await;
+        let client = server.client();
+        let mut run_loop = runner.run_loop("go");
+        tokio::select! {
+            outcome = runner.drive(&client, &mut run_loop) => panic!("{outcome:?}"),
+            () = started.notified() => {}
+        }
+        assert_eq!(
+            result_of(&run_loop.into_conversation(), "t1").0,
+            "interrupted while it ran, its effects are unknown"
+        );
+    }
+}
+
+/// An error whose destructor panics, and a payload that does so behind a limit of time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_tool_leaves_behind_can_not_end_the_run() {
+    #[derive(Debug)]
+    struct BadError(#[allow(dead_code, reason = "dropped with the error")] BadDropDebug);
+    #[derive(Debug)]
+    struct BadDropDebug;
+    impl Drop for BadDropDebug {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                panic!("while dropped")
+            }
+        }
+    }
+    impl std::fmt::Display for BadError {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("bad")
+        }
+    }
+    impl std::error::Error for BadError {}
+
+    let (sender, receiver) = std::sync::mpsc::channel::<()>();
+    let receiver = Arc::new(std::sync::Mutex::new(receiver));
+    let ended = Arc::new(Notify::new());
+    let late = {
+        let ended = ended.clone();
+        Tool::new("late", "", object())
+            .handler(move |(): ()| {
+                let (receiver, ended) = (receiver.clone(), ended.clone());
+                async move {
+                    // Past its limit it panics, with a payload that panics when it is dropped.
+                    drop(receiver.lock().unwrap().recv());
+                    ended.notify_one();
+                    std::panic::resume_unwind(Box::new(BadDrop));
+                    #[allow(unreachable_code, reason = "gives the block its type")]
+                    ()
+                }
+            })
+            .timeout(Duration::from_millis(30))
+    };
+    let fails = Tool::new("fails", "", object())
+        .handler(|(): ()| async { Err::<(), _>(ToolError::from(BadError(BadDropDebug))) });
+    let waits = {
+        let sender = std::sync::Mutex::new(Some(sender));
+        Tool::new("waits", "", object()).handler(move |(): ()| {
+            let (sender, ended) = (sender.lock().unwrap().take(), ended.clone());
+            async move {
+                drop(sender);
+                ended.notified().await;
+                for _ in 0..20 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        })
+    };
+    let runner = ToolRunner::new().tools([late, fails, waits]).tool_timeout(LONG);
+    let conversation = conversation(&runner, &[("t1", "late"), ("t2", "fails"), ("t3", "waits")]).await;
+    assert!(result_of(&conversation, "t1").0.starts_with("tool timed out after 30 ms"));
+    let (text, is_error) = result_of(&conversation, "t2");
+    assert!(is_error && (text == "bad" || text == "the tool failed unexpectedly"), "{text}");
+    assert!(!result_of(&conversation, "t3").1);
+}
+
+#[tokio::test]
+async fn a_runner_that_is_refused_drives_no_loop() {
+    let server = Server::start(Vec::<Reply>::new()).await;
+    let mut run_loop = ToolRunner::new().run_loop("go");
+    for runner in [
+        ToolRunner::new().max_concurrency(0),
+        ToolRunner::new().tool_timeout(Duration::ZERO),
+        ToolRunner::new().tool(quick("q").timeout(Duration::ZERO)),
+    ] {
+        let stop = runner.drive(&server.client(), &mut run_loop).await.unwrap_err();
+        assert_eq!((stop.kind(), server.request_count()), (RunErrorKind::Request, 0));
+    }
+}
+
+/// `answer` with a runner that lacks the tool runs nothing, and says so.
+#[tokio::test]
+async fn calls_without_a_handler_are_not_left_to_chance() {
+    use agentloop::Message;
+    use agentloop::run_loop::Step;
+    let log = Log::default();
+    let has_both = ToolRunner::new().tools([support::add(&log), quick("quick")]);
+    let mut run_loop = has_both.run_loop("go");
+    let content = json!([{"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1, "b": 1}}, {"type": "tool_use", "id": "t2", "name": "quick", "input": {}}]);
+    let Step::Send(step) = run_loop.step() else { panic!() };
+    step.complete(
+        Message::from_json(json!({"content": content, "stop_reason": "tool_use"}).to_string()).unwrap(),
+    )
+    .unwrap();
+    let Step::Call(mut step) = run_loop.step() else { panic!() };
+    let stop = ToolRunner::new().tool(support::add(&log)).answer(&mut step).await.unwrap_err();
+    assert_eq!(stop.kind(), RunErrorKind::MissingTool);
+    assert!(stop.to_string().contains("`quick`") && log.all().is_empty(), "{stop}");
+    has_both.answer(&mut step).await.unwrap();
+    step.finish();
+    assert_eq!(log.count("add"), 1);
+}
+
+/// What a tool logs belongs to the caller's span, inline and in a task, also where the crate's own
+/// spans are switched off.
+#[tokio::test]
+async fn tools_run_in_the_callers_span() {
+    use std::cell::RefCell;
+    use tracing::{Instrument as _, Level, Metadata, span};
+    use tracing_core::span::Current;
+
+    thread_local!(static STACK: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) });
+    static CALLER: std::sync::OnceLock<&'static Metadata<'static>> = std::sync::OnceLock::new();
+
+    struct Recorder(Log);
+
+    impl tracing::Subscriber for Recorder {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() <= Level::INFO
+        }
+        fn new_span(&self, attributes: &span::Attributes<'_>) -> span::Id {
+            match attributes.metadata().name() {
+                "caller" => {
+                    let _ = CALLER.set(attributes.metadata());
+                    span::Id::from_u64(1)
+                }
+                _ => span::Id::from_u64(2),
+            }
+        }
+        fn current_span(&self) -> Current {
+            match (STACK.with_borrow(|stack| stack.last().copied()), CALLER.get()) {
+                (Some(1), Some(caller)) => Current::new(span::Id::from_u64(1), caller),
+                _ => Current::none(),
+            }
+        }
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            if event.metadata().target() == "the_tool" {
+                self.0.note(STACK.with_borrow(|stack| format!("{:?}", stack.last())));
+            }
+        }
+        fn enter(&self, id: &span::Id) {
+            STACK.with_borrow_mut(|stack| stack.push(id.into_u64()));
+        }
+        fn exit(&self, _: &span::Id) {
+            STACK.with_borrow_mut(|stack| drop(stack.pop()));
+        }
+    }
+
+    let seen = Log::default();
+    let guard = tracing::subscriber::set_default(Recorder(seen.clone()));
+    let tool = Tool::new("logs", "", object()).handler(|(): ()| async {
+        tracing::info!(target: "the_tool", "inside");
+    });
+    for runner in [ToolRunner::new(), ToolRunner::new().max_concurrency(2)] {
+        let calls = [("t1", "logs")];
+        conversation(&runner.tool(tool.clone()), &calls).instrument(tracing::info_span!("caller")).await;
+    }
+    drop(guard);
+    assert_eq!(seen.all(), ["Some(1)", "Some(1)"]);
 }

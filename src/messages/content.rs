@@ -334,11 +334,11 @@ fn typed(kind: &str, fields: &Fields<'_>) -> Option<ContentBlock> {
         "tool_result" => ContentBlock::ToolResult(ToolResultBlock {
             tool_use_id: text("tool_use_id")?,
             content: fields.get("content").map(ToOwned::to_owned),
-            is_error: match fields.get("is_error") {
-                Some(_) => fields.bool("is_error")?,
-                None => false,
+            is_error: fields.bool("is_error") == Some(true),
+            extra: match fields.bool("is_error") {
+                Some(true) => fields.extra(&["tool_use_id", "content", "is_error"]),
+                _ => fields.extra(&["tool_use_id", "content"]),
             },
-            extra: fields.extra(&["tool_use_id", "content", "is_error"]),
         }),
         "image" => ContentBlock::Image(ImageBlock {
             source: fields.get("source").filter(|source| json::is_object(source))?.to_owned(),
@@ -476,6 +476,12 @@ impl Extra {
     }
 }
 
+impl Extra {
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.entries.retain(|(key, _)| &**key != name);
+    }
+}
+
 impl fmt::Debug for Extra {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
@@ -527,6 +533,7 @@ mod tests {
             r#"{"type":"web_search_tool_result","tool_use_id":"s","content":[]}"#,
             r#"{"type":"tool_result","tool_use_id":"t","content":"x","is_error":true}"#,
             r#"{"type":"tool_result","tool_use_id":"t"}"#,
+            r#"{"type":"tool_result","tool_use_id":"t","content":"x","is_error":false}"#,
             r#"{"type":"image","source":{"type":"url","url":"u"},"transformations":{}}"#,
             r#"{"type":"document","source":{"type":"file","file_id":"f"},"title":"t"}"#,
             r#"{"type":"future","x":[1,{"y":2.50}]}"#,

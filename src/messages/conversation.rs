@@ -1,5 +1,6 @@
 //! The messages so far: frozen JSON that grows and is cut only at its end.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ const SEAL: usize = 64 * 1024;
 const MAX_CACHE_MARKS: u32 = 4;
 
 /// The text that answers an open call when nothing else is known of it.
-const NOT_RUN: &str = "the conversation went on without this call";
+const NOT_RUN: &str = "not executed as far as is known: the conversation went on without this call";
 
 /// The messages so far.
 ///
@@ -34,7 +35,7 @@ const NOT_RUN: &str = "the conversation went on without this call";
 /// prompt cache may not survive.
 ///
 /// It grows with [`push`](Self::push) and is cut at its end alone, by
-/// [`truncate`](Self::truncate) and [`pop_turn`](Self::pop_turn).
+/// [`truncate`](Self::truncate) and [`pop_turn`](Self::pop_turn). What is in it never changes.
 ///
 /// ```
 /// use agentloop::{Conversation, MessageParam};
@@ -54,8 +55,8 @@ pub struct Conversation {
     open: String,
     messages: Vec<Entry>,
     pairing: Pairing,
-    /// Why the calls at the end are open, where a run knows.
-    why_open: Option<Arc<str>>,
+    /// What answers the calls that are open at the end, where a run knows.
+    why_open: Option<Cow<'static, str>>,
 }
 
 /// A chunk that is shared with every request that was made of it.
@@ -185,7 +186,7 @@ impl Conversation {
                         pairing::ids(&unanswered)
                     )));
                 }
-                let answers = not_executed(&unanswered, self.why_open.as_deref().unwrap_or(NOT_RUN));
+                let answers = answered(&unanswered, self.why_open.as_deref().unwrap_or(NOT_RUN));
                 self.append(&answers);
             }
         }
@@ -202,7 +203,9 @@ impl Conversation {
         let start = self.open.len();
         self.open.push_str(message.json());
         self.pairing.add(index, message.facts());
-        self.why_open = None;
+        if self.pairing.answerable().is_empty() {
+            self.why_open = None;
+        }
         self.messages.push(Entry {
             chunk: self.sealed.len(),
             start,
@@ -274,11 +277,13 @@ impl Conversation {
     }
 
     /// Answers every open call with an error result that reads `not executed: ` and the reason.
-    /// The results of a turn are a message of their own, right behind the turn. Calls of server
-    /// tools are the API's to answer and stay as they are.
+    /// The results of a turn are a message of their own, right behind the turn: this alone puts
+    /// something into the middle of a conversation, which the API would not take as it is. Calls
+    /// of server tools are the API's to answer and stay as they are.
     pub fn close_open_calls(&mut self, reason: &str) {
+        let reason = &format!("not executed: {reason}");
         if !self.pairing.has_abandoned() && !self.pairing.user_spoke() {
-            let answers = not_executed(self.pairing.answerable(), reason);
+            let answers = answered(self.pairing.answerable(), reason);
             if !self.pairing.answerable().is_empty() {
                 self.append(&answers);
             }
@@ -288,19 +293,21 @@ impl Conversation {
         let mut repaired = Self::new();
         for (index, message) in messages.iter().enumerate() {
             if message.role() != Role::Assistant && repaired.pairing.ends_in_assistant() {
-                let user_turn = messages[index..].iter().take_while(|message| message.role() == Role::User);
-                let answered: HashSet<_> =
-                    user_turn.flat_map(|message| message.facts().results.iter()).collect();
+                let until_next =
+                    messages[index..].iter().take_while(|message| message.role() != Role::Assistant);
+                let has_result: HashSet<_> =
+                    until_next.flat_map(|message| message.facts().results.iter()).collect();
                 let open = repaired.pairing.answerable().iter();
-                let unanswered: Vec<_> = open.filter(|call| !answered.contains(&call.id)).cloned().collect();
+                let unanswered: Vec<_> =
+                    open.filter(|call| !has_result.contains(&call.id)).cloned().collect();
                 if !unanswered.is_empty() {
-                    repaired.append(&not_executed(&unanswered, reason));
+                    repaired.append(&answered(&unanswered, reason));
                 }
             }
             repaired.append(message);
         }
         if !repaired.pairing.answerable().is_empty() {
-            repaired.append(&not_executed(repaired.pairing.answerable(), reason));
+            repaired.append(&answered(repaired.pairing.answerable(), reason));
         }
         *self = repaired;
     }
@@ -345,6 +352,11 @@ impl Conversation {
         self.refuse_open()
     }
 
+    /// The messages from `first` on.
+    pub(crate) fn iter_from(&self, first: usize) -> impl Iterator<Item = MessageRef<'_>> {
+        self.messages[first.min(self.len())..].iter().map(|entry| self.view(entry))
+    }
+
     fn refuse_open(&self) -> Result<()> {
         let Some(first) = self.pairing.open().next() else { return Ok(()) };
         Err(Error::request(format!(
@@ -362,7 +374,8 @@ impl Conversation {
         &self.pairing
     }
 
-    pub(crate) fn set_why_open(&mut self, why: impl Into<Arc<str>>) {
+    /// Sets the text that answers the calls at the end if the conversation goes on without them.
+    pub(crate) fn set_why_open(&mut self, why: impl Into<Cow<'static, str>>) {
         self.why_open = Some(why.into());
     }
 
@@ -389,15 +402,14 @@ impl Conversation {
     }
 }
 
-/// One user message that tells each call that it was not executed.
-fn not_executed(calls: &[OpenCall], reason: &str) -> MessageParam {
-    let text = format!("not executed: {reason}");
+/// One user message with the same error result for each call.
+fn answered(calls: &[OpenCall], text: &str) -> MessageParam {
     let results: Vec<_> = calls
         .iter()
         .map(|call| {
-            let mut block = ContentBlock::tool_error(&*call.id, &text);
+            let mut block = ContentBlock::tool_error(&*call.id, text);
             if let (Some(toolset), ContentBlock::ToolResult(result)) = (&call.toolset, &mut block) {
-                result.extra.set("toolset_name", json::to_raw(&**toolset));
+                result.extra.set("toolset_name", json::text(toolset));
             }
             block
         })

@@ -37,6 +37,8 @@ pub(crate) struct Facts {
     pub(crate) cache_marks: u8,
     /// True if there is a compaction block: the API reads nothing before it.
     pub(crate) compacts: bool,
+    /// True for a system message that sets an effort and says nothing: it may stand anywhere.
+    pub(crate) effort_only: bool,
     /// What is wrong with the message taken by itself.
     pub(crate) flaw: Option<Box<str>>,
 }
@@ -48,6 +50,7 @@ pub(crate) struct Call {
     pub(crate) id: Option<Box<str>>,
     /// Empty if the block has no usable name.
     pub(crate) name: Box<str>,
+    /// The JSON of `toolset_name`, whatever it is: no plain tool answers such a call.
     pub(crate) toolset: Option<Box<str>>,
     /// True if code that the API runs made the call.
     pub(crate) programmatic: bool,
@@ -57,23 +60,25 @@ pub(crate) struct Call {
 #[derive(Clone, Debug)]
 pub(crate) struct ServerCall {
     pub(crate) id: Box<str>,
-    /// True if its result stands behind it in the same message.
+    /// True if its result stands behind it in the same message, or a compaction block does.
     pub(crate) finished: bool,
 }
 
 impl Facts {
-    /// Finds the facts of a message with this role and `content`.
-    pub(crate) fn find(role: Role, content: &RawValue) -> Self {
+    /// Finds the facts of a message with this role and `content`. `config` is true if it has an
+    /// `output_config`.
+    pub(crate) fn find(role: Role, content: &RawValue, config: bool) -> Self {
         let mut finder =
             Finder { user: role == Role::User, assistant: role == Role::Assistant, ..Finder::default() };
-        if let Some(text) = json::string(content) {
+        if config && role == Role::System && matches!(content.get(), "null" | "\"\"" | "[]") {
+            finder.effort_only = true;
+        } else if let Some(text) = json::string(content) {
             finder.other();
             if text.trim().is_empty() {
                 finder.flaw("the content is blank text");
             }
         } else if let Some(blocks) = json::items(content.get()) {
-            // A system message may hold nothing but an effort.
-            if blocks.is_empty() && role != Role::System {
+            if blocks.is_empty() {
                 finder.flaw("the content is an empty list");
             }
             for (index, block) in blocks.into_iter().enumerate() {
@@ -97,7 +102,10 @@ impl Facts {
         Some(Call {
             id: usable("id"),
             name: usable("name").unwrap_or_default(),
-            toolset: usable("toolset_name"),
+            toolset: fields
+                .get("toolset_name")
+                .filter(|name| !json::is_null(name))
+                .map(|name| name.get().into()),
             programmatic: caller.and_then(|caller| caller.str("type")).is_some_and(|kind| kind != "direct"),
         })
     }
@@ -115,6 +123,7 @@ struct Finder {
     results_late: bool,
     cache_marks: u8,
     compacts: bool,
+    effort_only: bool,
     flaw: Option<Box<str>>,
 }
 
@@ -158,7 +167,10 @@ impl Finder {
                     self.flaw(format!("content[{index}]: {flaw}"));
                 }
             }
-            "compaction" => self.compacts = true,
+            "compaction" => {
+                self.compacts = true;
+                self.server_calls.iter_mut().for_each(|call| call.finished = true);
+            }
             "server_tool_use" | "mcp_tool_use" => {
                 if let Some(id) = fields.str("id") {
                     self.server_calls.push(ServerCall { id: (&*id).into(), finished: false });
@@ -183,8 +195,8 @@ impl Finder {
             ));
         } else if !fields.get("input").is_some_and(json::is_object) {
             self.flaw(format!("content[{index}]: the input of a tool_use block must be a JSON object"));
-        } else if call.name.is_empty() {
-            self.flaw(format!("content[{index}]: a tool_use block needs a name"));
+        } else if call.name.is_empty() || call.id.is_none() {
+            self.flaw(format!("content[{index}]: a tool_use block needs an id and a name"));
         }
         self.calls.push(call);
     }
@@ -200,22 +212,36 @@ impl Finder {
         }
         let Some(content) = fields.get("content") else { return };
         let is_error = fields.bool("is_error") == Some(true);
-        for (at, block) in json::items(content.get()).unwrap_or_default().into_iter().enumerate() {
+        let blocks = json::items(content.get()).unwrap_or_default();
+        let mut searches = 0;
+        for (at, block) in blocks.iter().enumerate() {
+            let place = format!("content[{index}].content[{at}]");
             let Some(block) = Fields::parse(block.get()) else {
-                return self.flaw(format!("content[{index}].content[{at}] is not an object"));
+                return self.flaw(format!("{place} is not an object"));
             };
             let kind = block.str("type").unwrap_or_default();
             if is_error && kind != "text" {
-                self.flaw(format!("content[{index}]: an error result may hold text only"));
+                self.flaw(format!("{place}: an error result may hold text only"));
             }
-            if kind == "text" && block.str("text").is_none_or(|text| text.trim().is_empty()) {
-                self.flaw(format!("content[{index}].content[{at}] is a blank text block"));
+            match &*kind {
+                "" => self.flaw(format!("{place} has no type")),
+                "text" if block.str("text").is_none_or(|text| text.trim().is_empty()) => {
+                    self.flaw(format!("{place} is a blank text block"));
+                }
+                "image" => {
+                    if let Some(flaw) = image_flaw(&block) {
+                        self.flaw(format!("{place}: {flaw}"));
+                    }
+                }
+                "search_result" => searches += 1,
+                "redacted_thinking" | "server_tool_use" | "thinking" | "tool_result" | "tool_use" => {
+                    self.flaw(format!("{place}: a result may not hold a {kind} block"));
+                }
+                _ => {}
             }
-            if kind == "image"
-                && let Some(flaw) = image_flaw(&block)
-            {
-                self.flaw(format!("content[{index}].content[{at}]: {flaw}"));
-            }
+        }
+        if searches > 0 && searches < blocks.len() {
+            self.flaw(format!("content[{index}]: search results may not stand beside other blocks"));
         }
     }
 
@@ -230,15 +256,18 @@ impl Finder {
             results_late: self.results_late,
             cache_marks: self.cache_marks,
             compacts: self.compacts,
+            effort_only: self.effort_only,
             flaw: self.flaw,
         }
     }
 }
 
-/// What is wrong with an image block that holds its data.
-pub(crate) fn image_flaw(block: &Fields<'_>) -> Option<String> {
-    let source = Fields::parse(block.get("source")?.get())?;
-    if source.str("type")? != "base64" {
+/// What is wrong with an image block.
+fn image_flaw(block: &Fields<'_>) -> Option<String> {
+    let Some(source) = block.get("source").and_then(|source| Fields::parse(source.get())) else {
+        return Some("an image has no source".to_owned());
+    };
+    if source.str("type").is_none_or(|kind| kind != "base64") {
         return None;
     }
     image::flaw(&source.str("media_type").unwrap_or_default(), &source.str("data").unwrap_or_default())

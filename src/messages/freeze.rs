@@ -1,5 +1,6 @@
 //! What a conversation keeps of a reply.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde_json::value::RawValue;
@@ -35,12 +36,14 @@ pub struct Repair {
 pub enum RepairKind {
     /// A block before the last `fallback` was left out: the model that took over can't read it.
     BeforeFallback,
-    /// A blank text block was left out.
+    /// A text block that is blank, or has no text, was left out.
     BlankText,
     /// A call's `input` was no JSON object and became `{}`.
     Input,
     /// A call had no usable `name` and got `unnamed`.
     Name,
+    /// Something that is no JSON object was left out.
+    NoBlock,
 }
 
 /// The name that a call without a usable one is kept under.
@@ -53,8 +56,11 @@ pub(crate) fn freeze(reply: &Message) -> Frozen {
     let fields: Vec<_> = blocks.iter().map(|block| Fields::parse(block.get()).unwrap_or_default()).collect();
     let kinds: Vec<_> = fields.iter().map(|fields| fields.str("type").unwrap_or_default()).collect();
     let fallback = kinds.iter().rposition(|kind| kind == "fallback");
-    let answered =
-        |id: &str| fields.iter().any(|other| other.str("tool_use_id").is_some_and(|other| other == id));
+    // Only a fallback makes it matter which server calls have a result.
+    let answered: HashSet<_> = match fallback {
+        Some(_) => fields.iter().filter_map(|fields| fields.str("tool_use_id")).collect(),
+        None => HashSet::new(),
+    };
 
     let mut repairs = Vec::new();
     let mut kept: Vec<Box<RawValue>> = Vec::with_capacity(blocks.len());
@@ -63,7 +69,9 @@ pub(crate) fn freeze(reply: &Message) -> Frozen {
         if fallback.is_some_and(|fallback| index < fallback) {
             let lost = match &**kind {
                 "thinking" | "redacted_thinking" | "connector_text" | "tool_use" => true,
-                "server_tool_use" => !fields.str("id").is_some_and(|id| answered(&id)),
+                "server_tool_use" | "mcp_tool_use" => {
+                    !fields.str("id").is_some_and(|id| answered.contains(&id))
+                }
                 _ => false,
             };
             if lost {
@@ -71,8 +79,12 @@ pub(crate) fn freeze(reply: &Message) -> Frozen {
                 continue;
             }
         }
-        if kind == "text" && fields.str("text").is_some_and(|text| text.trim().is_empty()) {
+        if kind == "text" && fields.str("text").is_none_or(|text| text.trim().is_empty()) {
             repair(RepairKind::BlankText);
+            continue;
+        }
+        if !json::is_object(block) {
+            repair(RepairKind::NoBlock);
             continue;
         }
         let mut block = (*block).to_owned();
@@ -107,6 +119,7 @@ impl fmt::Display for Repair {
             RepairKind::BlankText => "left out, its text is blank",
             RepairKind::Input => "its input was no object and became {}",
             RepairKind::Name => "it had no usable name and got one",
+            RepairKind::NoBlock => "left out, it is no block",
         };
         write!(f, "content[{}]: {what}", self.block)
     }
@@ -144,6 +157,19 @@ mod tests {
         assert_eq!(content.unwrap(), r#"[{"type":"text","text":"a"}]"#);
         assert_eq!(repairs, [RepairKind::BlankText, RepairKind::BlankText]);
         assert_eq!(frozen("[]"), (None, vec![]));
+        assert_eq!(
+            frozen(r#"[7,{"type":"text","text":null},{"type":"text"},"x",null,{"type":"text","text":"a"}]"#),
+            (
+                Some(r#"[{"type":"text","text":"a"}]"#.to_owned()),
+                vec![
+                    RepairKind::NoBlock,
+                    RepairKind::BlankText,
+                    RepairKind::BlankText,
+                    RepairKind::NoBlock,
+                    RepairKind::NoBlock
+                ]
+            )
+        );
         assert_eq!(frozen(r#"[{"type":"text","text":"  "}]"#), (None, vec![RepairKind::BlankText]));
     }
 
@@ -170,6 +196,7 @@ mod tests {
                 {"type":"server_tool_use","id":"s1","name":"web_search","input":{}},
                 {"type":"web_search_tool_result","tool_use_id":"s1","content":[]},
                 {"type":"server_tool_use","id":"s2","name":"web_search","input":{}},
+                {"type":"mcp_tool_use","id":"m1","name":"f","server_name":"crm","input":{}},
                 {"type":"tool_use","id":"t1","name":"f","input":{}},
                 {"type":"fallback","from":{"model":"a"},"to":{"model":"b"}},
                 {"type":"thinking","thinking":"","signature":"T"},{"type":"tool_use","id":"t2","name":"f","input":{}}]"#,
@@ -181,6 +208,6 @@ mod tests {
             kinds,
             ["text", "server_tool_use", "web_search_tool_result", "fallback", "thinking", "tool_use"]
         );
-        assert_eq!(repairs, [RepairKind::BeforeFallback; 3]);
+        assert_eq!(repairs, [RepairKind::BeforeFallback; 4]);
     }
 }

@@ -24,6 +24,9 @@ pub(crate) fn flaw(declared: &str, data: &str) -> Option<String> {
     if data.trim().is_empty() {
         return Some("an image has no data".to_owned());
     }
+    if data.starts_with("data:") {
+        return Some("the data of an image is a data URL; only what follows its comma is base64".to_owned());
+    }
     // 16 characters are 12 bytes, enough for every magic number above.
     let head = data.get(..data.len().min(16)).unwrap_or_default();
     let bytes = STANDARD.decode(head).ok()?;
@@ -42,6 +45,7 @@ mod tests {
         assert_eq!(flaw("image/png", &png), None);
         assert!(flaw("image/png", &jpeg).unwrap().contains("image/jpeg"));
         assert!(flaw("image/png", " ").is_some());
+        assert!(flaw("image/png", &format!("data:image/png;base64,{png}")).is_some());
         // Data that is short, or of a kind unknown here, is for the API to judge.
         assert_eq!(flaw("image/png", "aGk="), None);
         assert_eq!(flaw("image/png", "é"), None);

@@ -97,9 +97,43 @@ impl<'de> Deserialize<'de> for Key<'de> {
     }
 }
 
-/// The text of a JSON string; `None` if the value is not one.
+/// The text of a JSON string; `None` if the value is not one. Half of a surrogate pair, which no
+/// Rust text can hold, is read as U+FFFD.
 pub(crate) fn string(value: &RawValue) -> Option<Cow<'_, str>> {
-    serde_json::from_str::<Key<'_>>(value.get()).ok().map(|Key(text)| text)
+    let exact = serde_json::from_str::<Key<'_>>(value.get()).ok();
+    exact.map(|Key(text)| text).or_else(|| {
+        let whole = with_whole_pairs(value.get())?;
+        serde_json::from_str(&whole).ok().map(Cow::Owned)
+    })
+}
+
+/// A JSON string with each half of a surrogate pair replaced; `None` if there is none.
+fn with_whole_pairs(text: &str) -> Option<String> {
+    // The four digits behind a `\u` that begins at `at`.
+    let unit = |at: usize| {
+        let digits = text.get(at..)?.strip_prefix("\\u")?.get(..4)?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let mut whole = String::with_capacity(text.len());
+    let (mut from, mut at, mut changed) = (0, 0, false);
+    while let Some(found) = text.get(at..)?.find('\\') {
+        at += found;
+        let Some(high) = unit(at) else {
+            // Another escape: the backslash and what it escapes.
+            at += 1 + text.get(at + 1..)?.chars().next()?.len_utf8();
+            continue;
+        };
+        let is_pair = matches!(high, 0xd800..=0xdbff) && matches!(unit(at + 6), Some(0xdc00..=0xdfff));
+        if matches!(high, 0xd800..=0xdfff) && !is_pair {
+            whole.push_str(&text[from..at]);
+            whole.push_str("\\ufffd");
+            from = at + 6;
+            changed = true;
+        }
+        at += if is_pair { 12 } else { 6 };
+    }
+    whole.push_str(&text[from..]);
+    changed.then_some(whole)
 }
 
 /// The items of a JSON array; `None` if the value is not one.
@@ -134,6 +168,11 @@ pub(crate) fn raw<'de, D: Deserializer<'de>>(
 pub(crate) fn serialize_text<S: serde::Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
     let raw: &RawValue = serde_json::from_str(text).map_err(serde::ser::Error::custom)?;
     serde::Serialize::serialize(raw, serializer)
+}
+
+/// Text that is JSON already.
+pub(crate) fn text(json: &str) -> Box<RawValue> {
+    RawValue::from_string(json.to_owned()).unwrap_or_default()
 }
 
 /// What is wrong with a JSON text, and where. serde's own words may quote the text, and that may
@@ -190,6 +229,20 @@ mod tests {
         assert_eq!(fields.str("a").unwrap(), "xé");
         assert_eq!(fields.str("type").unwrap(), "k");
         assert!(Fields::parse("[]").is_none());
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_is_read_as_a_replacement() {
+        for (text, read) in [
+            (r#""a\ud83db""#, "a\u{fffd}b"),
+            (r#""\ude00""#, "\u{fffd}"),
+            (r#""\ud83d\ude00\ud83d""#, "😀\u{fffd}"),
+            (r#""\ud83d\ud83d\ude00é\\ud83d""#, "\u{fffd}😀é\\ud83d"),
+            (r#""\ud83d\n""#, "\u{fffd}\n"),
+        ] {
+            let raw: Box<RawValue> = serde_json::from_str(text).unwrap();
+            assert_eq!(string(&raw).unwrap(), read, "{text}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::facts::{Call, Facts, Role, ServerCall};
+use super::facts::{Call, Facts, Role};
 
 /// A client call without a result.
 #[derive(Clone, Debug)]
@@ -65,25 +65,22 @@ impl Pairing {
         let refuse = |text: String| Some(Problem { message: index, text, refused: true });
         let doubt = |text: String| Some(Problem { message: index, text, refused: false });
         match facts.role {
+            _ if facts.effort_only => {}
             Role::Assistant => {
-                if self.turn != Some(Role::Assistant) && !self.open.is_empty() {
+                if self.turn != Some(Role::Assistant) && !self.open.is_empty() && !facts.compacts {
                     return refuse(format!(
                         "an assistant message follows, but these calls have no result: {}",
                         ids(&self.open)
                     ));
                 }
-                if let Some(problem) = self.repeated(&facts.calls) {
+                if let Some(problem) = self.repeated(facts) {
                     return refuse(problem);
                 }
-                let is_old = |(at, call): &(usize, &ServerCall)| {
-                    self.seen.contains(&call.id)
-                        || facts.server_calls[..*at].iter().any(|other| other.id == call.id)
-                        || facts.calls.iter().any(|other| other.id.as_ref() == Some(&call.id))
-                };
-                if let Some((_, call)) = facts.server_calls.iter().enumerate().find(is_old) {
+                let mut new = HashSet::new();
+                let mut ids = facts.server_calls.iter().map(|call| &call.id);
+                if let Some(id) = ids.find(|id| self.seen.contains(*id) || !new.insert(*id)) {
                     return doubt(format!(
-                        "the id {} of a server tool call is not new in the conversation",
-                        call.id
+                        "the id {id} of a server tool call is not new in the conversation"
                     ));
                 }
             }
@@ -111,7 +108,7 @@ impl Pairing {
                 let waiting = self.waiting_for();
                 if facts.has_other && !waiting.is_empty() {
                     return doubt(format!(
-                        "the turn before is not finished, the API waits for {}: send the conversation with the results alone first, or remove that turn with `pop_turn`",
+                        "the turn before is not finished, the API waits for {}: send the conversation first, as it is or with the results of its calls alone, or remove that turn with `pop_turn`",
                         waiting.join(", ")
                     ));
                 }
@@ -127,17 +124,19 @@ impl Pairing {
 
     /// Takes a message in, whatever it breaks.
     pub(crate) fn add(&mut self, index: usize, facts: &Facts) {
-        if let Some(problem) = self.judge(index, facts) {
-            self.problems.push(problem);
+        let problem = self.judge(index, facts);
+        if facts.compacts {
+            self.forget();
+        }
+        self.problems.extend(problem);
+        if facts.effort_only {
+            return;
         }
         match facts.role {
             Role::Assistant => {
                 if self.turn != Some(Role::Assistant) {
                     self.abandoned.append(&mut self.open);
                     self.programmatic.clear();
-                }
-                if facts.compacts {
-                    self.unfinished.clear();
                 }
                 self.unfinished.retain(|id| !facts.server_results.contains(id));
                 for call in &facts.server_calls {
@@ -199,16 +198,25 @@ impl Pairing {
         &self.problems
     }
 
-    /// The first id among new calls that is unusable, or that the conversation has already.
-    pub(crate) fn repeated(&self, calls: &[Call]) -> Option<String> {
-        let mut new = HashSet::with_capacity(calls.len());
-        calls.iter().find_map(|call| match &call.id {
+    /// The first id among the calls of a new message that is unusable, or that is not new.
+    pub(crate) fn repeated(&self, facts: &Facts) -> Option<String> {
+        let mut new: HashSet<_> = facts.server_calls.iter().map(|call| &call.id).collect();
+        facts.calls.iter().find_map(|call| match &call.id {
             None => Some("a tool_use block has no usable id".to_owned()),
             Some(id) if self.seen.contains(id) || !new.insert(id) => {
                 Some(format!("the id {id} of a tool_use block is not new in the conversation"))
             }
             Some(_) => None,
         })
+    }
+
+    /// Drops what stands before a compaction block.
+    fn forget(&mut self) {
+        self.open.clear();
+        self.abandoned.clear();
+        self.unfinished.clear();
+        self.programmatic.clear();
+        self.problems.clear();
     }
 
     fn waiting_for(&self) -> Vec<&str> {

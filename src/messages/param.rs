@@ -88,14 +88,17 @@ impl MessageParam {
         let shape = |text: &'static str| Error::request(text);
         let fields = Fields::parse(raw.get()).ok_or_else(|| shape("a message must be a JSON object"))?;
         let role = fields.str("role").ok_or_else(|| shape("a message must have a role"))?;
-        let content = fields.get("content").ok_or_else(|| shape("a message must have a content"))?;
-        Ok(Self { facts: Arc::new(Facts::find(Role::from(&*role), content)), json: raw.get().into() })
+        let config = fields.get("output_config").is_some_and(|config| !json::is_null(config));
+        // A system message that only sets an effort may have none.
+        let content = fields.get("content").or_else(|| config.then_some(RawValue::NULL));
+        let content = content.ok_or_else(|| shape("a message must have a content"))?;
+        Ok(Self { facts: Arc::new(Facts::find(Role::from(&*role), content, config)), json: raw.get().into() })
     }
 
     /// A message of exactly this content.
     pub(crate) fn frozen(role: Role, content: &RawValue) -> Self {
         let json = format!(r#"{{"role":"{}","content":{}}}"#, role.as_str(), content.get());
-        Self { facts: Arc::new(Facts::find(role, content)), json: json.into() }
+        Self { facts: Arc::new(Facts::find(role, content, false)), json: json.into() }
     }
 
     fn made(role: Role, content: &RawValue) -> Result<Self> {
@@ -107,7 +110,9 @@ impl MessageParam {
     /// Fails if the message is flawed by itself.
     pub(crate) fn sound(&self) -> Result<()> {
         match &self.facts.flaw {
-            Some(flaw) => Err(Error::request(format!("a {} message can't be sent: {flaw}", self.facts.role))),
+            Some(flaw) => {
+                Err(Error::request(format!("this {} message can't be sent: {flaw}", self.facts.role)))
+            }
             None => Ok(()),
         }
     }

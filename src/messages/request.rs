@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::conversation::Conversation;
+use super::facts::{Facts, Role};
 use super::json::{self, Fields};
 use super::message::Message;
 use super::options::{CallOptions, RequestDefaults};
@@ -63,8 +64,9 @@ impl MessageRequest {
         Self::default().user(text)
     }
 
-    /// Any field of the body, known here or not. `tools` replaces the definitions set so far;
-    /// `messages` and `stream` have their own ways and are refused.
+    /// Any field of the body, known here or not. `tools` replaces the definitions set so far, a
+    /// `container` of null also drops one that a run got from the server; `messages` and `stream`
+    /// have their own ways and are refused.
     pub fn set(self, field: &str, value: impl Serialize) -> Self {
         match serde_json::value::to_raw_value(&value) {
             Ok(value) => self.set_raw(field, value),
@@ -84,10 +86,17 @@ impl MessageRequest {
                 return self.fail(Error::request("`stream` is set by the call that sends the request"));
             }
             "tools" => match json::items(value.get()) {
-                Some(items) => self.tools = items.into_iter().map(ToOwned::to_owned).collect(),
-                None => return self.fail(Error::request("`tools` must be a list")),
+                Some(items) if items.iter().all(|item| json::is_object(item)) => {
+                    self.tools = items.into_iter().map(ToOwned::to_owned).collect();
+                }
+                _ => return self.fail(Error::request("`tools` must be a list of objects")),
             },
-            "container" => self.container = Some(value),
+            "container" => {
+                if json::is_null(&value) {
+                    self.carried_container = None;
+                }
+                self.container = Some(value);
+            }
             _ => match self.fields.iter_mut().find(|(name, _)| &**name == field) {
                 Some((_, old)) => *old = value,
                 None => self.fields.push((field.into(), value)),
@@ -116,9 +125,9 @@ impl MessageRequest {
     /// thinking to it.
     pub fn system(self, content: impl IntoContent) -> Self {
         let content = content.into_json();
-        match json::string(&content) {
-            Some(text) if text.trim().is_empty() => self.fail(Error::request("the system prompt is blank")),
-            _ => self.set_raw("system", content),
+        match Facts::find(Role::System, &content, false).flaw {
+            Some(flaw) => self.fail(Error::request(format!("the system prompt can't be sent: {flaw}"))),
+            None => self.set_raw("system", content),
         }
     }
 
@@ -257,14 +266,29 @@ impl MessageRequest {
         self.conversation
     }
 
-    /// The JSON text of a field of the body; `tools` and `messages` are not among them.
+    /// The JSON text of a field that was set; `tools` and `messages` are not among them.
     #[must_use]
     pub fn get(&self, field: &str) -> Option<&str> {
         self.field(field).map(RawValue::get)
     }
 
     fn field(&self, name: &str) -> Option<&RawValue> {
+        if name == "container" {
+            return self.container.as_deref();
+        }
         self.fields.iter().find(|(field, _)| &**field == name).map(|(_, value)| &**value)
+    }
+
+    /// The values for the `anthropic-beta` header, for a driver with an HTTP stack of its own.
+    #[must_use]
+    pub fn betas(&self) -> &[String] {
+        &self.options.betas
+    }
+
+    /// The headers that were set, for a driver with an HTTP stack of its own. Values are marked
+    /// as sensitive.
+    pub fn headers(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+        self.options.headers.iter().map(|(name, value)| (name, value))
     }
 
     /// The caller's own tool definitions.

@@ -6,7 +6,13 @@ use serde_json::value::RawValue;
 
 use super::json::{self, Fields};
 
-/// What a reply, or the replies of a run together, cost in tokens.
+/// Counters inside of objects are read this deep; the API has one level.
+const MAX_DEPTH: usize = 4;
+
+/// The token counters of a reply, or of the replies of a run together.
+///
+/// Lists are not read: what `iterations` says of compaction or an advisor is in
+/// [`Message::json`](crate::Message::json) alone.
 ///
 /// `input_tokens` counts only what the prompt cache did not serve: the whole input is
 /// [`total_input_tokens`](Self::total_input_tokens). Adding saturates.
@@ -30,16 +36,16 @@ impl Usage {
     pub(crate) fn from_raw(raw: &RawValue) -> Self {
         let mut usage = Self::default();
         if let Some(fields) = Fields::parse(raw.get()) {
-            usage.read("", &fields);
+            usage.read("", &fields, MAX_DEPTH);
         }
         usage
     }
 
-    fn read(&mut self, path: &str, fields: &Fields<'_>) {
+    fn read(&mut self, path: &str, fields: &Fields<'_>, depth: usize) {
         for (name, value) in fields.iter() {
             if json::is_object(value) {
-                if let Some(inner) = Fields::parse(value.get()) {
-                    self.read(&format!("{path}{name}."), &inner);
+                if let Some(inner) = Fields::parse(value.get()).filter(|_| depth > 0) {
+                    self.read(&format!("{path}{name}."), &inner, depth - 1);
                 }
             } else if let Some(count) = counter(value) {
                 *self.slot(&format!("{path}{name}")) = count;
@@ -110,6 +116,12 @@ impl AddAssign<&Self> for Usage {
     }
 }
 
+impl std::iter::Sum for Usage {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Add::add)
+    }
+}
+
 impl Add for Usage {
     type Output = Self;
 
@@ -140,6 +152,8 @@ mod tests {
         assert_eq!(read.counter("odd"), Some(0));
         assert_eq!(read.counter("service_tier"), None);
         assert_eq!(usage("null"), Usage::default());
+        let deep = format!("{}1{}", r#"{"a":"#.repeat(20_000), "}".repeat(20_000));
+        assert_eq!(usage(&deep), Usage::default());
     }
 
     #[test]

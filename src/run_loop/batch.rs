@@ -15,8 +15,10 @@ use crate::tool::{ToolError, ToolOutput};
 
 /// What a call reads that was cut off while it ran.
 const INTERRUPTED: &str = "interrupted while it ran, its effects are unknown";
-/// What a call reads that was never started, because the run stopped.
-const NOT_STARTED: &str = "not executed: the run stopped before this call";
+/// What a call reads that was never started.
+pub(super) const NOT_STARTED: &str = "not executed: this call was not started";
+/// What a call reads that came before another model took over.
+const TAKEN_OVER: &str = "not executed: another model took over after this call";
 /// At most this many names are listed to a model that called another.
 const LISTED: usize = 50;
 
@@ -30,7 +32,8 @@ pub(super) struct Call {
     pub(super) toolset: Option<Box<str>>,
 }
 
-/// The calls of a turn whose input is no object, by id, with what to tell the model.
+/// The calls of a turn without a usable name, or whose input is no object, by id, with what to tell
+/// the model.
 pub(super) type Unusable = HashMap<Box<str>, String>;
 
 #[derive(Clone, Debug)]
@@ -42,6 +45,8 @@ pub(super) struct Batch {
 pub(super) struct Slot {
     pub(super) call: Arc<Call>,
     pub(super) state: SlotState,
+    /// True if the call was started before and waits to be run again.
+    pub(super) ran_before: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -61,11 +66,15 @@ impl Batch {
         let first = open.first().map_or(conversation.len(), |call| call.message);
         let ids: HashSet<_> = open.iter().map(|call| &call.id).collect();
         let mut slots = Vec::with_capacity(open.len());
-        for message in conversation.iter().skip(first) {
+        for message in conversation.iter_from(first) {
             let message = Fields::parse(message.json()).unwrap_or_default();
             let blocks = message.get("content").and_then(|content| json::items(content.get()));
             for block in blocks.unwrap_or_default() {
                 let Some(fields) = Fields::parse(block.get()) else { continue };
+                if fields.str("type").is_some_and(|kind| kind == "fallback") {
+                    slots.iter_mut().for_each(|slot: &mut Slot| slot.refuse(TAKEN_OVER, rules.limits));
+                    continue;
+                }
                 let Some(facts) = Facts::call(&fields) else { continue };
                 let Some(id) = facts.id.filter(|id| ids.contains(id)) else { continue };
                 let call = Call {
@@ -79,7 +88,7 @@ impl Batch {
                     Some(text) => SlotState::Refused(result::refusal(&call, &text, rules.limits)),
                     None => SlotState::Waiting,
                 };
-                slots.push(Slot { call: Arc::new(call), state });
+                slots.push(Slot { call: Arc::new(call), state, ran_before: false });
             }
         }
         Self { slots }
@@ -88,31 +97,29 @@ impl Batch {
     /// True once a call was started, or settled by the driver: from then on the turn can't be
     /// handed back as if nothing had happened.
     pub(super) fn touched(&self) -> bool {
-        self.slots.iter().any(|slot| matches!(slot.state, SlotState::Started | SlotState::Settled(_)))
+        let is_touched = |slot: &Slot| slot.was_started() || matches!(slot.state, SlotState::Settled(_));
+        self.slots.iter().any(is_touched)
     }
 
     /// Answers each started call that may not be run again.
     pub(super) fn interrupt_started(&mut self, rules: &Rules) {
         for slot in &mut self.slots {
             if matches!(slot.state, SlotState::Started) {
-                slot.state = match rules.idempotent.contains(&slot.call.name) {
-                    true => SlotState::Waiting,
-                    false => SlotState::Settled(result::refusal(&slot.call, INTERRUPTED, rules.limits)),
-                };
+                match rules.idempotent.contains(&slot.call.name) {
+                    true => slot.wait_again(),
+                    false => {
+                        let text = result::refusal(&slot.call, INTERRUPTED, rules.limits);
+                        slot.state = SlotState::Settled(text);
+                    }
+                }
             }
         }
     }
 
     /// Lets a started call be run again; false if there is no such call.
     pub(super) fn rerun(&mut self, id: &str) -> bool {
-        let slot = self.slots.iter_mut().find(|slot| *slot.call.id == *id);
-        match slot {
-            Some(slot) if matches!(slot.state, SlotState::Started) => {
-                slot.state = SlotState::Waiting;
-                true
-            }
-            _ => false,
-        }
+        let started = |slot: &&mut Slot| *slot.call.id == *id && matches!(slot.state, SlotState::Started);
+        self.slots.iter_mut().find(started).map(Slot::wait_again).is_some()
     }
 
     /// Settles a call; false if it is settled already.
@@ -139,29 +146,58 @@ impl Batch {
             .iter()
             .map(|slot| match &slot.state {
                 SlotState::Refused(result) | SlotState::Settled(result) => result.clone(),
-                SlotState::Started => result::refusal(&slot.call, INTERRUPTED, limits),
-                SlotState::Waiting => result::refusal(&slot.call, NOT_STARTED, limits),
+                SlotState::Started | SlotState::Waiting if slot.was_started() => {
+                    result::refusal(&slot.call, INTERRUPTED, limits)
+                }
+                SlotState::Started | SlotState::Waiting => result::refusal(&slot.call, NOT_STARTED, limits),
             })
             .collect();
         MessageParam::frozen(Role::User, &json::to_raw(&results))
     }
 }
 
-/// Why the loop answers a call itself.
-fn refuse(call: &Call, rules: &Rules, unusable: &Unusable) -> Option<String> {
-    if call.toolset.is_some() || !rules.has_handler(&call.name) {
-        let known: Vec<_> = rules.handlers.iter().take(LISTED).map(|name| &**name).collect();
-        let known = match known.is_empty() {
-            true => "there are none".to_owned(),
-            false => format!("the tools are: {}", known.join(", ")),
-        };
-        return Some(format!("there is no tool named `{}`; {known}", result::shown(&call.name)));
+impl Slot {
+    /// True if the body of the call was entered, however that ended.
+    pub(super) fn was_started(&self) -> bool {
+        self.ran_before || matches!(self.state, SlotState::Started)
     }
-    unusable.get(&call.id).cloned()
+
+    fn wait_again(&mut self) {
+        self.state = SlotState::Waiting;
+        self.ran_before = true;
+    }
+
+    fn refuse(&mut self, text: &str, limits: Limits) {
+        self.state = SlotState::Refused(result::refusal(&self.call, text, limits));
+    }
 }
 
-/// What to tell the model of an input that is no object; `None` if it is one.
-pub(super) fn unusable_input(fields: &Fields<'_>) -> Option<String> {
+/// Why the loop answers a call itself.
+fn refuse(call: &Call, rules: &Rules, unusable: &Unusable) -> Option<String> {
+    if let Some(text) = unusable.get(&call.id) {
+        return Some(text.clone());
+    }
+    if call.toolset.is_none() && rules.has_handler(&call.name) {
+        return None;
+    }
+    let known: Vec<_> = rules.handlers.iter().take(LISTED).map(|name| &**name).collect();
+    let known = match known.is_empty() {
+        true => "there are none".to_owned(),
+        false => format!("the tools are: {}", known.join(", ")),
+    };
+    Some(format!("there is no tool named `{}`; {known}", result::shown(&call.name)))
+}
+
+/// What to tell the model of a call without a usable name, or whose input is no object; `None` if
+/// both are as they must be.
+pub(super) fn unusable(fields: &Fields<'_>) -> Option<String> {
+    if Facts::call(fields)?.name.is_empty() {
+        return Some("the call names no tool; nothing ran".to_owned());
+    }
+    unusable_input(fields)
+}
+
+fn unusable_input(fields: &Fields<'_>) -> Option<String> {
     let what = match fields.get("input").map(RawValue::get) {
         None => "it is missing",
         Some(input) => match input.as_bytes().first() {

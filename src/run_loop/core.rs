@@ -1,5 +1,6 @@
 //! The loop's state and its decisions.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::batch::{self, Batch, Unusable};
@@ -11,15 +12,16 @@ use crate::messages::freeze::freeze;
 use crate::messages::json::{self, Fields};
 use crate::messages::{Conversation, Message, MessageRequest, Repair, StopReason, Usage};
 
-/// Why the calls of a turn are open that the cap kept from running, for the model.
-const AT_THE_CAP: &str = "the run reached its limit of requests before this call";
-/// Why they are open when nothing but the end of the driver kept them.
-const STOPPED: &str = "the run stopped before this call";
+/// What a call reads that the cap kept from running.
+const AT_THE_CAP: &str = "not executed: the run reached its limit of requests before this call";
+/// What a call reads of a turn whose calls were begun, where its result did not come along.
+const UNKNOWN: &str = "no result: the run was broken off, and it is unknown whether this call ran";
 
 /// The loop: a request that grows, the rules it goes by, and what it has to do next.
 ///
 /// It is one word wide, does no IO and is valid at every moment. See the
-/// [module](super) for a driver.
+/// [module](super) for a driver. A clone is a loop of its own: driving both runs the calls of a
+/// turn twice.
 #[derive(Clone)]
 pub struct RunLoop {
     inner: Box<Inner>,
@@ -232,7 +234,7 @@ impl Inner {
 
         let frozen = freeze(&reply);
         if let Some(message) = &frozen.message {
-            if let Some(problem) = self.request.messages().pairing().repeated(&message.facts().calls) {
+            if let Some(problem) = self.request.messages().pairing().repeated(message.facts()) {
                 return Err(Stop::new(
                     RunErrorKind::Protocol,
                     format!("the reply breaks the API's rules: {problem}; nothing of it was kept or run"),
@@ -242,7 +244,7 @@ impl Inner {
         }
         self.repairs.extend(frozen.repairs);
         self.request.carry_container(&reply);
-        self.unusable.extend(unusable_inputs(&reply));
+        self.unusable.extend(unusable_calls(&reply));
 
         let has_content = frozen.message.is_some();
         self.state = match reply.stop_reason() {
@@ -252,7 +254,12 @@ impl Inner {
             },
             // A paused turn goes back unchanged; calls in it wait for the end of the turn.
             Some(StopReason::PauseTurn) => State::Send,
-            Some(StopReason::Compaction) if self.rules.resume_compaction => State::Send,
+            // A request that asks for a compaction would only ask again.
+            Some(StopReason::Compaction)
+                if self.rules.resume_compaction && self.request.get("compaction").is_none() =>
+            {
+                State::Send
+            }
             Some(StopReason::Compaction) => State::Ended(Ended::Compaction),
             Some(StopReason::EndTurn | StopReason::StopSequence) if !has_content => {
                 State::Ended(Ended::Empty)
@@ -269,11 +276,12 @@ impl Inner {
     }
 
     /// Lets the conversation remember why the calls at its end are open.
-    fn note_why_open(&mut self) {
+    pub(super) fn note_why_open(&mut self) {
         let why = match &self.state {
-            State::Ended(ended) => ended.why_open(),
-            _ if self.at_the_cap() => AT_THE_CAP.to_owned(),
-            _ => STOPPED.to_owned(),
+            State::Ended(ended) => Cow::Owned(format!("not executed: {}", ended.why_open())),
+            State::Calls(batch) if batch.touched() => Cow::Borrowed(UNKNOWN),
+            _ if self.at_the_cap() => Cow::Borrowed(AT_THE_CAP),
+            _ => Cow::Borrowed(batch::NOT_STARTED),
         };
         self.request.conversation_mut().set_why_open(why);
     }
@@ -288,14 +296,11 @@ impl Inner {
     }
 }
 
-/// The calls of a reply whose input is no object.
-fn unusable_inputs(reply: &Message) -> Unusable {
+/// The calls of a reply without a usable name, or whose input is no object.
+fn unusable_calls(reply: &Message) -> Unusable {
     let blocks = json::items(reply.content_json()).unwrap_or_default();
     let fields = blocks.iter().filter_map(|block| Fields::parse(block.get()));
-    fields
-        .filter(|fields| fields.str("type").is_some_and(|kind| kind == "tool_use"))
-        .filter_map(|fields| Some((fields.str("id")?.as_ref().into(), batch::unusable_input(&fields)?)))
-        .collect()
+    fields.filter_map(|fields| Some((fields.str("id")?.as_ref().into(), batch::unusable(&fields)?))).collect()
 }
 
 /// Counts alone: a loop holds somebody's words.

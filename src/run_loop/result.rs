@@ -5,8 +5,8 @@ use serde_json::value::RawValue;
 use super::batch::Call;
 use super::rules::Limits;
 use crate::messages::ContentBlock;
-use crate::messages::facts;
-use crate::messages::json::{self, Fields};
+use crate::messages::facts::{Facts, Role};
+use crate::messages::json;
 use crate::tool::Content;
 use crate::tool::{ToolError, ToolOutput};
 
@@ -33,20 +33,27 @@ fn success(call: &Call, output: ToolOutput, limits: Limits) -> Box<RawValue> {
         Content::Text(text) if text.trim().is_empty() => json::to_raw(NO_OUTPUT),
         Content::Text(text) => json::to_raw(&cut(text, limits.result)),
         Content::Blocks(blocks) => {
-            let blocks: Vec<_> = blocks.into_iter().filter(|block| !is_blank(block)).collect();
-            if let Some(reason) = unsendable(&blocks) {
-                let text = format!("the tool ran, but its result can't be sent: {reason}");
-                return refusal(call, &text, limits);
-            }
+            let mut left = limits.result;
+            let blocks: Vec<_> = blocks
+                .into_iter()
+                .filter(|block| !is_blank(block))
+                .map(|block| shorten(block, &mut left))
+                .collect();
             match blocks.is_empty() {
                 true => json::to_raw(NO_OUTPUT),
-                false => json::to_raw(
-                    &blocks.into_iter().map(|block| shorten(block, limits.result)).collect::<Vec<_>>(),
-                ),
+                false => json::to_raw(&blocks),
             }
         }
     };
-    block(call, &content, false)
+    let result = block(call, &content, false);
+    let message = json::to_raw(&[&result]);
+    match Facts::find(Role::User, &message, false).flaw {
+        Some(flaw) => {
+            let text = format!("the tool ran, but its result can't be sent: {flaw}");
+            refusal(call, &text, limits)
+        }
+        None => result,
+    }
 }
 
 /// An error result holds text alone (the API's rule), and never none.
@@ -73,7 +80,7 @@ fn block(call: &Call, content: &RawValue, is_error: bool) -> Box<RawValue> {
     let mut block =
         json::with_field(r#"{"type":"tool_result"}"#, "tool_use_id", json::to_raw(&*call.id).get());
     if let Some(toolset) = &call.toolset {
-        block = json::with_field(block.get(), "toolset_name", json::to_raw(&**toolset).get());
+        block = json::with_field(block.get(), "toolset_name", toolset);
     }
     block = json::with_field(block.get(), "content", content.get());
     match is_error {
@@ -86,31 +93,15 @@ fn is_blank(block: &ContentBlock) -> bool {
     block.as_text().is_some_and(|text| text.trim().is_empty())
 }
 
-/// Why the API would refuse these blocks in a result, as far as it can be known here.
-fn unsendable(blocks: &[ContentBlock]) -> Option<String> {
-    let searches = blocks.iter().filter(|block| block.kind() == "search_result").count();
-    if searches > 0 && searches < blocks.len() {
-        return Some("search results may not stand beside other blocks".to_owned());
-    }
-    blocks.iter().find_map(|block| match block {
-        ContentBlock::Image(_) => {
-            let text = json::to_raw(block);
-            facts::image_flaw(&Fields::parse(text.get())?)
-        }
-        ContentBlock::RedactedThinking(_)
-        | ContentBlock::ServerToolResult(_)
-        | ContentBlock::ServerToolUse(_)
-        | ContentBlock::Thinking(_)
-        | ContentBlock::ToolResult(_)
-        | ContentBlock::ToolUse(_) => Some(format!("a result may not hold a {} block", block.kind())),
-        _ => None,
-    })
-}
-
-fn shorten(block: ContentBlock, limit: usize) -> ContentBlock {
+/// A block of a result: text takes from the budget, and loses citations, which the API takes in
+/// an assistant's text alone.
+fn shorten(block: ContentBlock, left: &mut usize) -> ContentBlock {
     match block {
         ContentBlock::Text(mut text) => {
-            text.text = cut(text.text, limit);
+            let bytes = text.text.len();
+            text.text = cut(text.text, *left);
+            *left = left.saturating_sub(bytes);
+            text.extra.remove("citations");
             ContentBlock::Text(text)
         }
         other => other,

@@ -85,16 +85,11 @@ impl CallStep<'_> {
             .iter()
             .enumerate()
             .filter_map(|(slot, entry)| {
-                let started = match entry.state {
-                    SlotState::Waiting => false,
-                    SlotState::Started => true,
-                    SlotState::Refused(_) | SlotState::Settled(_) => return None,
-                };
-                Some(PendingCall {
-                    ticket: Ticket { iteration, slot },
-                    call: Arc::clone(&entry.call),
-                    started,
-                })
+                if matches!(entry.state, SlotState::Refused(_) | SlotState::Settled(_)) {
+                    return None;
+                }
+                let (call, started) = (Arc::clone(&entry.call), entry.was_started());
+                Some(PendingCall { ticket: Ticket { iteration, slot }, call, started })
             })
             .collect()
     }
@@ -104,19 +99,23 @@ impl CallStep<'_> {
     #[must_use = "a call that may not start must not be run"]
     pub fn start(&mut self, ticket: Ticket) -> bool {
         let slot = self.batch_mut(ticket).and_then(|batch| batch.slots.get_mut(ticket.slot));
-        match slot {
+        let may_start = match slot {
             Some(slot) if matches!(slot.state, SlotState::Waiting) => {
                 slot.state = SlotState::Started;
                 true
             }
             _ => false,
-        }
+        };
+        self.inner.note_why_open();
+        may_start
     }
 
     /// Gives the result of a call. The first result stays: false if there was one.
     pub fn resolve(&mut self, ticket: Ticket, result: Result<ToolOutput, ToolError>) -> bool {
         let limits = self.inner.rules.limits;
-        self.batch_mut(ticket).is_some_and(|batch| batch.settle(ticket.slot, result, limits))
+        let is_first = self.batch_mut(ticket).is_some_and(|batch| batch.settle(ticket.slot, result, limits));
+        self.inner.note_why_open();
+        is_first
     }
 
     /// Ends the turn: all results go into one user message, in the order of the calls. A call
@@ -168,8 +167,8 @@ impl PendingCall {
         self.call.caller.as_deref()
     }
 
-    /// True if the call was started and its driver was dropped before it had a result. It may
-    /// have had effects.
+    /// True if the call was started before and its driver was dropped before it had a result. It
+    /// may have had effects.
     #[must_use]
     pub fn was_started(&self) -> bool {
         self.started

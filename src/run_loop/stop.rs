@@ -127,7 +127,7 @@ impl Stop {
     pub(crate) fn max_iterations(cap: u32) -> Self {
         Self::new(
             RunErrorKind::MaxIterations,
-            format!("the run made {cap} requests, which is its limit `max_iterations`"),
+            format!("the run reached its limit of requests (`max_iterations` is {cap})"),
         )
     }
 

@@ -191,7 +191,7 @@ fn j08_the_loop_answers_unknown_names_and_unusable_inputs() {
     assert_eq!(results[0].1, r"there is no tool named `no_such\ntool`; the tools are: add, fail");
     assert!(results[1].1.starts_with("the tool input is not an object: it is a string"), "{}", results[1].1);
     assert!(results[2].1.contains("it is null") && results[3].1.contains("it is missing"));
-    assert!(results[4].1.contains("there is no tool named `unnamed`"));
+    assert_eq!(results[4].1, "the call names no tool; nothing ran");
     assert!(results[5].1.contains("there is no tool named `add`"));
     let replayed = &messages(&run_loop)[1]["content"];
     for index in 1..4 {
@@ -289,7 +289,10 @@ fn open_calls_are_answered_with_the_true_reason() {
         read.push(MessageParam::user("next").unwrap()).unwrap();
         let text = &read.get(2).unwrap().content();
         let ContentBlock::ToolResult(result) = &text[0] else { panic!() };
-        assert_eq!(result.text(), "not executed: the conversation went on without this call");
+        assert_eq!(
+            result.text(),
+            "not executed as far as is known: the conversation went on without this call"
+        );
     }
 }
 
@@ -411,7 +414,7 @@ fn a_started_call_is_never_run_again_by_itself() {
         results(&run_loop.clone().into_conversation()).into_iter().map(|(_, text, _)| text).collect();
     assert_eq!(texts[0], "one");
     assert_eq!(texts[1], "interrupted while it ran, its effects are unknown");
-    assert_eq!(texts[3], "not executed: the run stopped before this call");
+    assert_eq!(texts[3], "not executed: this call was not started");
 
     let mut rerun = run_loop.clone();
     assert!(rerun.rerun("t2") && !rerun.rerun("t1") && !rerun.rerun("t4") && !rerun.rerun("nobody"));
@@ -506,19 +509,19 @@ fn results_have_a_shape_that_the_api_takes() {
         ),
         (
             Ok(ToolOutput::blocks(vec![jpeg_as_png])),
-            json!({"content": "the tool ran, but its result can't be sent: an image is declared as image/png, but its bytes are image/jpeg", "is_error": true}),
+            json!({"content": "the tool ran, but its result can't be sent: content[0].content[0]: an image is declared as image/png, but its bytes are image/jpeg", "is_error": true}),
         ),
         (
             Ok(ToolOutput::blocks(vec![ContentBlock::image_base64("image/png", "")])),
-            json!({"content": "the tool ran, but its result can't be sent: an image has no data", "is_error": true}),
+            json!({"content": "the tool ran, but its result can't be sent: content[0].content[0]: an image has no data", "is_error": true}),
         ),
         (
             Ok(ToolOutput::blocks(vec![ContentBlock::text("a"), search])),
-            json!({"content": "the tool ran, but its result can't be sent: search results may not stand beside other blocks", "is_error": true}),
+            json!({"content": "the tool ran, but its result can't be sent: content[0]: search results may not stand beside other blocks", "is_error": true}),
         ),
         (
             Ok(ToolOutput::blocks(vec![ContentBlock::tool_result("x", "y")])),
-            json!({"content": "the tool ran, but its result can't be sent: a result may not hold a tool_result block", "is_error": true}),
+            json!({"content": "the tool ran, but its result can't be sent: content[0].content[0]: a result may not hold a tool_result block", "is_error": true}),
         ),
         (Err(ToolError::new("")), json!({"content": "the tool failed without saying why", "is_error": true})),
         (
@@ -586,4 +589,150 @@ fn errors_and_runs_show_no_words_of_a_conversation() {
     let shown = format!("{shown} {run:#?}");
     let shown = format!("{shown} {:?}", run.into_request());
     assert!(!shown.contains("SENTINEL"), "{shown}");
+}
+
+/// A copy taken while calls are being answered does not say that they never ran.
+#[test]
+fn nothing_is_claimed_of_calls_that_were_begun() {
+    for resolved in [false, true] {
+        let mut run_loop = run_loop();
+        send(&mut run_loop, reply(&json!([call("t1", "add"), call("t2", "add")]), "tool_use")).unwrap();
+        let mut untouched = run_loop.conversation().clone();
+        let Step::Call(mut step) = run_loop.step() else { panic!() };
+        let ticket = step.pending()[0].ticket();
+        assert!(step.start(ticket));
+        if resolved {
+            assert!(step.resolve(ticket, Ok(ToolOutput::text("moved the money"))));
+        }
+        let mut copy = run_loop.conversation().clone();
+        copy.push(MessageParam::user("next").unwrap()).unwrap();
+        let text = copy.get(2).unwrap().content();
+        let ContentBlock::ToolResult(result) = &text[0] else { panic!() };
+        assert_eq!(
+            result.text(),
+            "no result: the run was broken off, and it is unknown whether this call ran"
+        );
+        untouched.push(MessageParam::user("next").unwrap()).unwrap();
+        let text = untouched.get(2).unwrap().content();
+        let ContentBlock::ToolResult(result) = &text[0] else { panic!() };
+        assert_eq!(result.text(), "not executed: this call was not started");
+    }
+}
+
+/// A call that waits to be run again was started once, whatever becomes of it.
+#[test]
+fn a_call_that_may_run_again_is_not_forgotten() {
+    for again in ["rerun", "idempotent"] {
+        let mut run_loop = RunLoop::new("go", rules().idempotent("fail"));
+        send(
+            &mut run_loop,
+            reply(&json!([call("t1", if again == "rerun" { "add" } else { "fail" })]), "tool_use"),
+        )
+        .unwrap();
+        let Step::Call(mut step) = run_loop.step() else { panic!() };
+        let ticket = step.pending()[0].ticket();
+        assert!(step.start(ticket));
+        match again {
+            "rerun" => assert!(run_loop.rerun("t1")),
+            _ => run_loop.interrupt_started(),
+        }
+        let Step::Call(step) = run_loop.step() else { panic!() };
+        assert!(step.pending()[0].was_started());
+        assert_eq!(
+            results(&run_loop.into_conversation())[0].1,
+            "interrupted while it ran, its effects are unknown"
+        );
+    }
+}
+
+/// Calls that no handler may see, however they are spelled.
+#[test]
+fn malformed_calls_reach_no_handler() {
+    let rules =
+        || rules().definition(r#"{"name":"unnamed","input_schema":{"type":"object"}}"#).handler("unnamed");
+    for odd in [
+        json!({"type": "tool_use", "id": "t1", "name": 7, "input": {}}),
+        json!({"type": "tool_use", "id": "t1", "name": " ", "input": {}}),
+        json!({"type": "tool_use", "id": "t1", "input": {}}),
+        json!({"type": "tool_use", "id": "t1", "name": "add", "input": {}, "toolset_name": 7}),
+        json!({"type": "tool_use", "id": "t1", "name": "add", "input": {}, "toolset_name": ["browser"]}),
+        json!({"type": "tool_use", "id": "t1", "name": "add", "input": {}, "toolset_name": ""}),
+    ] {
+        let mut run_loop = RunLoop::new("go", rules());
+        send(&mut run_loop, reply(&json!([odd]), "tool_use")).unwrap();
+        assert_eq!(answer(&mut run_loop), [""; 0], "{odd}");
+        assert!(results(run_loop.conversation())[0].2);
+        assert_eq!(messages(&run_loop)[2]["content"][0].get("toolset_name"), odd.get("toolset_name"));
+    }
+}
+
+#[test]
+fn an_id_of_a_server_call_in_the_same_reply_is_not_new() {
+    let content = json!([
+        {"type": "server_tool_use", "id": "x", "name": "web_search", "input": {}},
+        {"type": "web_search_tool_result", "tool_use_id": "x", "content": []},
+        call("x", "add"),
+    ]);
+    let mut run_loop = run_loop();
+    let stop = send(&mut run_loop, reply(&content, "tool_use")).unwrap_err();
+    assert_eq!(stop.kind(), RunErrorKind::Protocol);
+    assert_eq!(run_loop.conversation().len(), 1);
+}
+
+/// A model that takes over does not run what the one before it asked for.
+#[test]
+fn calls_before_a_fallback_are_answered_and_not_run() {
+    let mut run_loop = run_loop();
+    send(&mut run_loop, reply(&json!([call("t1", "add")]), "pause_turn")).unwrap();
+    let rest = json!([{"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}}, call("t2", "add")]);
+    send(&mut run_loop, reply(&rest, "tool_use")).unwrap();
+    assert_eq!(answer(&mut run_loop), ["t2"]);
+    let results = results(run_loop.conversation());
+    assert_eq!(results[0].1, "not executed: another model took over after this call");
+    assert_eq!(results[1].1, "ok");
+}
+
+/// Asking for a compaction again and again would cost and not end.
+#[test]
+fn a_compaction_that_the_request_asks_for_ends_the_run() {
+    let request = MessageRequest::prompt("go").set("compaction", json!({"type": "summarize"}));
+    let mut run_loop = RunLoop::new(request, rules().resume_compaction(true));
+    send(&mut run_loop, reply(&json!([{"type": "compaction", "content": "c"}]), "compaction")).unwrap();
+    assert_eq!(ended(&mut run_loop), Ended::Compaction);
+}
+
+/// A container can be dropped, with the one that the server gave.
+#[test]
+fn a_container_of_null_is_none() {
+    let mut run_loop = run_loop();
+    let text = r#"{"content":[{"type":"text","text":"t"}],"stop_reason":"end_turn","container":{"id":"c1"}}"#;
+    send(&mut run_loop, Message::from_json(text).unwrap()).unwrap();
+    let request = run_loop.into_request();
+    assert_eq!(body(&request)["container"], "c1");
+    assert_eq!(body(&request.set("container", Value::Null)).get("container"), None);
+}
+
+/// What a tool gives is limited as a whole, and loses what the API takes from a model alone.
+#[test]
+fn a_result_of_many_blocks_has_one_limit() {
+    let mut run_loop = RunLoop::new("go", rules().max_result_bytes(100));
+    send(&mut run_loop, reply(&json!([call("t1", "add")]), "tool_use")).unwrap();
+    let Step::Call(mut step) = run_loop.step() else { panic!() };
+    let ticket = step.pending()[0].ticket();
+    let cited = r#"{"type":"text","text":"cited","citations":[{"type":"char_location"}]}"#;
+    let mut blocks = vec![ContentBlock::from_json(cited).unwrap()];
+    blocks.extend((0..3).map(|_| ContentBlock::text("x".repeat(90))));
+    assert!(step.start(ticket) && step.resolve(ticket, Ok(ToolOutput::blocks(blocks))));
+    step.finish();
+    let content = &messages(&run_loop)[2]["content"][0]["content"];
+    assert_eq!(content[0], json!({"type": "text", "text": "cited"}));
+    assert_eq!(content[1]["text"], "x".repeat(90));
+    let kept: usize = content
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|block| block["text"].as_str().unwrap())
+        .map(|text| text.lines().filter(|line| line.starts_with('x')).map(str::len).sum::<usize>())
+        .sum();
+    assert_eq!(kept, 95);
 }

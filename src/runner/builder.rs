@@ -144,13 +144,16 @@ impl ToolRunner {
     }
 
     /// The limit of time for each call whose tool has none of its own; none by default. It counts
-    /// from the start of the call. A call that reaches it is stopped at its next await, and the
+    /// from the start of the call; zero is refused. A call that reaches it is stopped at its next await, and the
     /// model reads `tool timed out after N ms` (row J13). What it did until then stays done.
     ///
     /// A limit puts each call in a task of its own. On a current-thread runtime a tool that never
     /// awaits can't be stopped, and the limit is seen only when it returns; use
     /// [`Tool::blocking`] for such work.
     pub fn tool_timeout(self, limit: Duration) -> Self {
+        if limit.is_zero() {
+            return self.fail(Error::request("`tool_timeout` is zero: no tool could run in no time"));
+        }
         self.edit(|inner| inner.tool_timeout = Some(limit))
     }
 

@@ -1,5 +1,7 @@
 //! The driver: the only loop with an await.
 
+use std::collections::HashSet;
+
 use tracing::Instrument as _;
 
 use super::builder::ToolRunner;
@@ -8,6 +10,7 @@ use crate::client::Client;
 use crate::execute::Executor;
 use crate::messages::{MessageRequest, StopReason};
 use crate::run_loop::{CallStep, Run, RunErrorKind, RunLoop, Step, Stop};
+use crate::tool::Tool;
 
 impl ToolRunner {
     /// Runs a request to its end.
@@ -16,6 +19,9 @@ impl ToolRunner {
     /// A request failed, the cap was reached, a reply broke the API's rules, the run was
     /// cancelled, or the request or the runner can't be used as they are. Each error has the
     /// conversation so far. What a tool does wrong is no error: the model gets to read it.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime with IO and time switched on.
     ///
     /// # Cancel safety
     /// Dropping the future stops the run, and the conversation is gone with it; use
@@ -49,20 +55,19 @@ impl ToolRunner {
     /// As [`run`](Self::run), without the loop. A runner that lacks a handler which the loop's
     /// rules name stops before anything is sent or run.
     ///
+    /// # Panics
+    /// Outside of a Tokio runtime with IO and time switched on.
+    ///
     /// # Cancel safety
     /// Safe: the loop is valid at every moment. A request in flight is lost and was not counted;
     /// calls that have a result keep it; calls that were started are known as started. What
     /// happens to tools that run is told at [`run`](Self::run).
     pub async fn drive(&self, client: &Client, run_loop: &mut RunLoop) -> Result<(), Stop> {
-        let lacking = |name: &&str| {
-            !self.inner.tools.iter().any(|tool| tool.name() == Some(name) && tool.has_handler())
-        };
-        if let Some(name) = run_loop.handlers().find(lacking) {
-            let text = format!(
-                "the loop needs a handler for the tool `{}`, which this runner lacks",
-                name.escape_debug()
-            );
-            return Err(Stop::new(RunErrorKind::MissingTool, text));
+        self.check()?;
+        let tools = self.inner.tools.iter().filter(|tool| tool.has_handler());
+        let names: HashSet<_> = tools.filter_map(Tool::name).collect();
+        if let Some(name) = run_loop.handlers().find(|name| !names.contains(name)) {
+            return Err(lacking(name));
         }
         run_loop.interrupt_started();
         self.steps(client, run_loop).instrument(tracing::debug_span!("run")).await
@@ -72,11 +77,21 @@ impl ToolRunner {
     /// drivers that send the requests themselves. Finishing the step stays the driver's.
     ///
     /// # Errors
-    /// The run was cancelled. What ran to its end has its result.
+    /// The run was cancelled, and what ran to its end has its result; or this runner lacks a
+    /// handler, and nothing was run.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
     ///
     /// # Cancel safety
     /// As [`drive`](Self::drive).
     pub async fn answer(&self, step: &mut CallStep<'_>) -> Result<(), Stop> {
+        self.check()?;
+        let has_handler =
+            |name: &str| self.inner.tools.iter().any(|tool| tool.name() == Some(name) && tool.has_handler());
+        if let Some(call) = step.pending().iter().find(|call| !has_handler(call.name())) {
+            return Err(lacking(call.name()));
+        }
         let executor = Executor {
             tools: &self.inner.tools,
             max_concurrency: self.inner.max_concurrency,
@@ -92,10 +107,14 @@ impl ToolRunner {
             let repairs = run_loop.repairs().len();
             match run_loop.step() {
                 Step::Send(step) => {
+                    if self.inner.cancellation.is_cancelled() {
+                        return Err(Stop::cancelled());
+                    }
                     let reply = tokio::select! {
+                        // A reply that is there counts, also if the run was cancelled meanwhile.
                         biased;
-                        () = self.inner.cancellation.cancelled() => return Err(Stop::cancelled()),
                         reply = client.create(step.request()) => reply?,
+                        () = self.inner.cancellation.cancelled() => return Err(Stop::cancelled()),
                     };
                     tracing::debug!(
                         stop_reason = reply.stop_reason().map(StopReason::as_str),
@@ -117,4 +136,12 @@ impl ToolRunner {
             }
         }
     }
+}
+
+fn lacking(name: &str) -> Stop {
+    let name = name.escape_debug();
+    Stop::new(
+        RunErrorKind::MissingTool,
+        format!("a handler for the tool `{name}` is needed, which this runner lacks"),
+    )
 }

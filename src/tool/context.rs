@@ -54,14 +54,14 @@ impl ToolContext {
 
     /// The id of the call.
     ///
-    /// Use it as the idempotency key of whatever the call does to the world: a run that was
-    /// broken off and is resumed calls again with the same id.
+    /// Use it as the idempotency key of whatever the call does to the world: a call that is run
+    /// again, because its tool is idempotent or because you said so, has the same id.
     #[must_use]
     pub fn call_id(&self) -> &str {
         &self.parts.call_id
     }
 
-    /// The name that the model called; that of the member where the tool is a toolset.
+    /// The name that the model called.
     #[must_use]
     pub fn tool_name(&self) -> &str {
         &self.parts.tool_name

@@ -250,8 +250,13 @@ impl Tool {
     }
 
     /// Limits the time of one call, whatever the runner's own limit is. The model reads that the
-    /// call timed out; effects that it had already started may be incomplete.
+    /// call timed out; effects that it had already started may be incomplete. Zero is refused.
     pub fn timeout(mut self, limit: Duration) -> Self {
+        if limit.is_zero() {
+            let error = self.wrong(format_args!("its `timeout` is zero: it could not run in no time"));
+            self.error.get_or_insert(error);
+            return self;
+        }
         self.limit = Some(limit);
         self
     }
@@ -367,6 +372,12 @@ impl Tool {
 }
 
 impl Tool {
+    /// The name; toolsets have none.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.wire.name()
+    }
+
     /// The entry of `tools` as it is sent.
     ///
     /// # Errors
@@ -389,11 +400,6 @@ impl Tool {
             Some(error) => Err(error.clone()),
             None => Ok(self.wire.json()),
         }
-    }
-
-    /// The name; toolsets have none.
-    pub(crate) fn name(&self) -> Option<&str> {
-        self.wire.name()
     }
 
     pub(crate) fn has_handler(&self) -> bool {

@@ -117,6 +117,11 @@ impl ToolError {
         }
     }
 
+    pub(crate) fn without_source(mut self) -> Self {
+        self.source = None;
+        self
+    }
+
     /// The error that it was made from, if any.
     #[must_use]
     pub fn source(&self) -> Option<&(dyn StdError + Send + Sync + 'static)> {
