@@ -189,6 +189,17 @@ mod tests {
         assert_eq!(repairs, [RepairKind::Name]);
     }
 
+    /// Of several fallbacks the last counts.
+    #[test]
+    fn the_last_fallback_counts() {
+        let fallback = r#"{"type":"fallback","from":{"model":"a"},"to":{"model":"b"}}"#;
+        let call = |id: &str| format!(r#"{{"type":"tool_use","id":"{id}","name":"f","input":{{}}}}"#);
+        let (content, repairs) =
+            frozen(&format!("[{},{fallback},{},{fallback},{}]", call("t1"), call("t2"), call("t3")));
+        assert_eq!(content.unwrap(), format!("[{fallback},{fallback},{}]", call("t3")));
+        assert_eq!(repairs, [RepairKind::BeforeFallback; 2]);
+    }
+
     #[test]
     fn what_a_declining_model_left_before_the_fallback_goes() {
         let (content, repairs) = frozen(
