@@ -800,3 +800,37 @@ async fn tools_run_in_the_callers_span() {
     drop(guard);
     assert_eq!(seen.all(), ["Some(1)", "Some(1)"]);
 }
+
+/// A call that reached its limit is stopped then, and not when its turn ends: the next call sees
+/// it go.
+#[tokio::test]
+async fn j13_a_call_is_stopped_at_its_limit() {
+    struct OnDrop(Arc<Notify>);
+    impl Drop for OnDrop {
+        fn drop(&mut self) {
+            self.0.notify_one();
+        }
+    }
+    let gone = Arc::new(Notify::new());
+    let stuck = {
+        let gone = gone.clone();
+        Tool::new("stuck", "", object()).handler(move |(): ()| {
+            let guard = OnDrop(gone.clone());
+            async move {
+                let _guard = guard;
+                std::future::pending::<()>().await;
+            }
+        })
+    };
+    let next = Tool::new("next", "", object()).handler(move |(): ()| {
+        let gone = gone.clone();
+        async move {
+            gone.notified().await;
+            "it is gone"
+        }
+    });
+    let tools = [stuck.timeout(Duration::from_millis(20)), next.timeout(Duration::from_secs(20))];
+    let conversation =
+        conversation(&ToolRunner::new().tools(tools), &[("t1", "stuck"), ("t2", "next")]).await;
+    assert_eq!(result_of(&conversation, "t2"), ("it is gone".to_owned(), false));
+}
