@@ -326,3 +326,40 @@ async fn no_tool_starts_twice_wherever_the_driver_is_dropped() {
     println!("{cases} cases, {interrupted} calls interrupted");
     assert!(cases > 12 && interrupted > 4, "{cases} cases, {interrupted} calls interrupted");
 }
+
+/// The driver is dropped while a call runs, and the loop is driven again: a call of an idempotent
+/// tool runs again, with the same id, any other is answered as interrupted.
+#[tokio::test]
+async fn what_ran_when_the_driver_was_dropped_runs_again_only_where_it_may() {
+    for idempotent in [false, true] {
+        let (log, started) = (Log::default(), std::sync::Arc::new(tokio::sync::Notify::new()));
+        let tool = {
+            let (log, started) = (log.clone(), started.clone());
+            Tool::new("step", "", object()).handler_with(move |(): (), cx: agentloop::ToolContext| {
+                let (log, started) = (log.clone(), started.clone());
+                async move {
+                    log.note(cx.call_id());
+                    if log.all().len() == 1 {
+                        started.notify_one();
+                        std::future::pending::<()>().await;
+                    }
+                    "done"
+                }
+            })
+        };
+        let runner = ToolRunner::new().tool(tool.idempotent(idempotent));
+        let server = Server::start([Reply::tool_use([("t1", "step", json!({}))]), Reply::text("ok")]).await;
+        let client = server.client();
+        let mut run_loop = runner.run_loop("go");
+        tokio::select! {
+            outcome = runner.drive(&client, &mut run_loop) => panic!("{outcome:?}"),
+            () = started.notified() => {}
+        }
+        runner.drive(&client, &mut run_loop).await.unwrap();
+        let (text, is_error) = result_of(run_loop.conversation(), "t1");
+        match idempotent {
+            true => assert_eq!((text.as_str(), is_error, log.count("t1")), ("done", false, 2)),
+            false => assert_eq!((is_error, log.count("t1")), (true, 1), "{text}"),
+        }
+    }
+}
