@@ -160,7 +160,7 @@ impl Call {
     }
 
     fn reading(&self) -> Reading<'_> {
-        Reading { idle: self.idle, cap: MAX_REPLY, sent: &self.headers }
+        Reading { idle: self.idle, cap: MAX_REPLY, sent: &self.headers, url: &self.url }
     }
 }
 

@@ -10,7 +10,7 @@ use super::base_url::without_query;
 use super::transport::read;
 use crate::error::{Error, ErrorKind, Result};
 use crate::messages::ApiError;
-use crate::messages::json::Fields;
+use crate::messages::json::{Fields, is_null};
 
 /// A JSON text that came with a 2xx status.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct Reading<'a> {
     pub(crate) cap: usize,
     /// The request's headers: their secrets are cut out of error texts, since proxies echo them.
     pub(crate) sent: &'a HeaderMap,
+    /// The URL, whose query may hold a key.
+    pub(crate) url: &'a Url,
 }
 
 /// The longest reply that is taken in.
@@ -50,7 +52,7 @@ impl Reading<'_> {
             None => fill(&mut body, &mut response, self.idle, MAX_ERROR).await.err(),
         };
         let text = self.redact(&body);
-        let error = match ApiError::from_json(&text) {
+        let error = match self.api_error(&text) {
             Some(api) => {
                 Error::new(ErrorKind::Api, format!("the API answered {}", code(status))).with_api(api)
             }
@@ -118,7 +120,7 @@ impl Reading<'_> {
             match fields.str("type") {
                 Some(kind) => kind == "error",
                 // Gateways leave out the outer `type`.
-                None => fields.get("error").is_some(),
+                None => fields.get("error").is_some_and(|error| !is_null(error)),
             }
         };
         if !is_error {
@@ -126,7 +128,7 @@ impl Reading<'_> {
         }
         let message = format!("the API answered {} with an error inside", code(status));
         let error = Error::new(ErrorKind::Api, message);
-        Some(match ApiError::from_json(&self.redact(text.as_bytes())) {
+        Some(match self.api_error(&self.redact(text.as_bytes())) {
             Some(api) => error.with_api(api),
             None => error,
         })
@@ -151,17 +153,29 @@ impl Reading<'_> {
         Error::new(kind, message)
     }
 
+    /// The text of a body without the secrets that were sent: servers and proxies echo them.
     fn redact(self, body: &[u8]) -> String {
-        let mut text = String::from_utf8_lossy(body).into_owned();
-        for value in self.sent.values().filter(|value| value.is_sensitive()) {
-            let Ok(value) = value.to_str() else { continue };
-            // Of `Bearer x` the secret is `x`. Short values are words that texts hold anyway.
-            let secret = value.rsplit(' ').next().unwrap_or(value);
-            if secret.len() >= 8 {
-                text = text.replace(secret, "[redacted]");
-            }
+        self.without_secrets(String::from_utf8_lossy(body).into_owned())
+    }
+
+    fn without_secrets(self, mut text: String) -> String {
+        let values = self.sent.values().filter(|value| value.is_sensitive());
+        let values = values.filter_map(|value| value.to_str().ok()).chain(self.url.query());
+        // A secret may stand beside a scheme, a name or another secret.
+        let pieces =
+            values.flat_map(|value| value.split(|c: char| c.is_whitespace() || "=;,&\"'".contains(c)));
+        // Short pieces are words that texts hold anyway.
+        for secret in pieces.filter(|piece| piece.len() >= 8) {
+            text = text.replace(secret, "[redacted]");
         }
         text
+    }
+
+    fn api_error(self, text: &str) -> Option<ApiError> {
+        let mut api = ApiError::from_json(text)?;
+        // What was escaped in the JSON text can be seen only now.
+        api.message = self.without_secrets(api.message);
+        Some(api)
     }
 }
 
@@ -272,8 +286,8 @@ mod tests {
     }
 
     async fn json(response: Response, cap: usize) -> Result<String> {
-        let sent = HeaderMap::new();
-        let reading = Reading { idle: Duration::from_secs(5), cap, sent: &sent };
+        let (sent, url) = (HeaderMap::new(), Url::parse("http://h/").unwrap());
+        let reading = Reading { idle: Duration::from_secs(5), cap, sent: &sent, url: &url };
         reading.json(reading.success(response).await?).await.map(|reply| reply.text)
     }
 
@@ -381,7 +395,8 @@ mod tests {
         let mut key = http::HeaderValue::from_static("Bearer sk-SENTINEL");
         key.set_sensitive(true);
         let sent = HeaderMap::from_iter([(http::header::AUTHORIZATION, key)]);
-        let reading = Reading { idle: Duration::from_secs(5), cap: 1000, sent: &sent };
+        let url = Url::parse("http://h/").unwrap();
+        let reading = Reading { idle: Duration::from_secs(5), cap: 1000, sent: &sent, url: &url };
         let page = "x-header: sk-SENTINEL";
         let object = r#"{"error":{"type":"authentication_error","message":"bad key sk-SENTINEL"}}"#;
         for (content_type, body) in [("text/plain", page), ("application/json", object)] {

@@ -1,5 +1,7 @@
 //! The error object of the API, the same in a response body and in a stream.
 
+use std::fmt;
+
 use serde_json::value::RawValue;
 
 use super::json::{self, Fields};
@@ -34,7 +36,7 @@ open_enum! {
 }
 
 /// An error as the API tells it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct ApiError {
     /// The type, kept as text where it is not known.
@@ -72,6 +74,18 @@ impl ApiError {
     pub fn error_code(&self) -> Option<String> {
         let details = Fields::parse(self.details.as_ref()?.get())?;
         details.str("error_code").map(Into::into)
+    }
+}
+
+/// Without the details: they may quote the request.
+impl fmt::Debug for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiError")
+            .field("error_type", &self.error_type)
+            .field("message", &self.message)
+            .field("error_code", &self.error_code())
+            .field("request_id", &self.request_id)
+            .finish_non_exhaustive()
     }
 }
 

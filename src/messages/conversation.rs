@@ -232,7 +232,8 @@ impl Conversation {
         if let Some(call) = parted {
             return Err(Error::request(format!(
                 "cutting to {len} messages would part the call {} of messages[{}] from its result: cut before that message, or behind its results",
-                call.id, call.message
+                json::shown(&call.id),
+                call.message
             )));
         }
         self.cut(len, pairing);

@@ -42,8 +42,10 @@ pub enum RepairKind {
     Input,
     /// A call had no usable `name` and got `unnamed`.
     Name,
-    /// Something that is no JSON object was left out.
+    /// Something that is no JSON object, or has no `type`, was left out.
     NoBlock,
+    /// Half of a surrogate pair, which no text can hold, became U+FFFD.
+    Surrogate,
 }
 
 /// The name that a call without a usable one is kept under.
@@ -83,11 +85,17 @@ pub(crate) fn freeze(reply: &Message) -> Frozen {
             repair(RepairKind::BlankText);
             continue;
         }
-        if !json::is_object(block) {
+        if kind.is_empty() {
             repair(RepairKind::NoBlock);
             continue;
         }
-        let mut block = (*block).to_owned();
+        let mut block = match json::with_whole_pairs(block.get()) {
+            Some(whole) => {
+                repair(RepairKind::Surrogate);
+                json::text(&whole)
+            }
+            None => (*block).to_owned(),
+        };
         if let Some(call) = Facts::call(fields) {
             if !fields.get("input").is_some_and(json::is_object) {
                 repair(RepairKind::Input);
@@ -120,6 +128,7 @@ impl fmt::Display for Repair {
             RepairKind::Input => "its input was no object and became {}",
             RepairKind::Name => "it had no usable name and got one",
             RepairKind::NoBlock => "left out, it is no block",
+            RepairKind::Surrogate => "half of a surrogate pair became U+FFFD",
         };
         write!(f, "content[{}]: {what}", self.block)
     }
@@ -158,7 +167,9 @@ mod tests {
         assert_eq!(repairs, [RepairKind::BlankText, RepairKind::BlankText]);
         assert_eq!(frozen("[]"), (None, vec![]));
         assert_eq!(
-            frozen(r#"[7,{"type":"text","text":null},{"type":"text"},"x",null,{"type":"text","text":"a"}]"#),
+            frozen(
+                r#"[7,{"type":"text","text":null},{"type":"text"},"x",{"type":null},{"type":"text","text":"a"}]"#
+            ),
             (
                 Some(r#"[{"type":"text","text":"a"}]"#.to_owned()),
                 vec![
@@ -187,6 +198,19 @@ mod tests {
         let (content, repairs) = frozen(r#"[{"type":"tool_use","id":"t","name":7,"input":{"a":1}}]"#);
         assert_eq!(content.unwrap(), r#"[{"type":"tool_use","id":"t","name":"unnamed","input":{"a":1}}]"#);
         assert_eq!(repairs, [RepairKind::Name]);
+    }
+
+    /// Sent back as it is, half a surrogate pair makes the API refuse the request.
+    #[test]
+    fn half_a_surrogate_pair_is_replaced_wherever_it_stands() {
+        let (content, repairs) = frozen(
+            r#"[{"type":"text","text":"a\ud83d\ude00"},{"type":"tool_use","id":"t","name":"f","input":{"\ud83d":"\udc00 é"}},{"type":"new","x":["\\ud83d"]}]"#,
+        );
+        assert_eq!(
+            content.unwrap(),
+            r#"[{"type":"text","text":"a\ud83d\ude00"},{"type":"tool_use","id":"t","name":"f","input":{"\ufffd":"\ufffd é"}},{"type":"new","x":["\\ud83d"]}]"#
+        );
+        assert_eq!(repairs, [RepairKind::Surrogate]);
     }
 
     /// Of several fallbacks the last counts.

@@ -107,8 +107,8 @@ pub(crate) fn string(value: &RawValue) -> Option<Cow<'_, str>> {
     })
 }
 
-/// A JSON string with each half of a surrogate pair replaced; `None` if there is none.
-fn with_whole_pairs(text: &str) -> Option<String> {
+/// A JSON text with each half of a surrogate pair replaced; `None` if there is none.
+pub(crate) fn with_whole_pairs(text: &str) -> Option<String> {
     // The four digits behind a `\u` that begins at `at`.
     let unit = |at: usize| {
         let digits = text.get(at..)?.strip_prefix("\\u")?.get(..4)?;
@@ -168,6 +168,18 @@ pub(crate) fn raw<'de, D: Deserializer<'de>>(
 pub(crate) fn serialize_text<S: serde::Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
     let raw: &RawValue = serde_json::from_str(text).map_err(serde::ser::Error::custom)?;
     serde::Serialize::serialize(raw, serializer)
+}
+
+/// A name or an id that somebody else chose, for a message: one line of its first 128 bytes.
+pub(crate) fn shown(name: &str) -> String {
+    let cut = &name[..floor(name, 128)];
+    let more = if cut.len() < name.len() { "…" } else { "" };
+    format!("{}{more}", cut.escape_debug())
+}
+
+/// The largest character boundary that is not above `at`.
+pub(crate) fn floor(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default()
 }
 
 /// Text that is JSON already.

@@ -4,6 +4,10 @@
 use std::collections::HashSet;
 
 use super::facts::{Call, Facts, Role};
+use super::json;
+
+/// At most this many ids are listed in a message.
+const LISTED: usize = 20;
 
 /// A client call without a result.
 #[derive(Clone, Debug)]
@@ -89,7 +93,7 @@ impl Pairing {
                 let mut answered = HashSet::with_capacity(facts.results.len());
                 for id in &facts.results {
                     if !answered.insert(id) {
-                        return refuse(format!("the call {id} is answered twice"));
+                        return refuse(format!("the call {} is answered twice", json::shown(id)));
                     }
                     if !open.contains(id) {
                         return refuse(match self.seen.contains(id) {
@@ -105,11 +109,10 @@ impl Pairing {
                 {
                     return doubt("results must come before everything else in a user turn".to_owned());
                 }
-                let waiting = self.waiting_for();
-                if facts.has_other && !waiting.is_empty() {
+                if facts.has_other && self.waiting_for().next().is_some() {
                     return doubt(format!(
                         "the turn before is not finished, the API waits for {}: send the conversation first, as it is or with the results of its calls alone, or remove that turn with `pop_turn`",
-                        waiting.join(", ")
+                        listed(self.waiting_for())
                     ));
                 }
             }
@@ -128,7 +131,10 @@ impl Pairing {
         if facts.compacts {
             self.forget();
         }
-        self.problems.extend(problem);
+        // The first of each sort is all that anybody asks for.
+        self.problems.extend(
+            problem.filter(|problem| !self.problems.iter().any(|other| other.refused == problem.refused)),
+        );
         if facts.effort_only {
             return;
         }
@@ -204,7 +210,7 @@ impl Pairing {
         facts.calls.iter().find_map(|call| match &call.id {
             None => Some("a tool_use block has no usable id".to_owned()),
             Some(id) if self.seen.contains(id) || !new.insert(id) => {
-                Some(format!("the id {id} of a tool_use block is not new in the conversation"))
+                Some(format!("the id {} of a tool_use block is not new in the conversation", json::shown(id)))
             }
             Some(_) => None,
         })
@@ -219,12 +225,22 @@ impl Pairing {
         self.problems.clear();
     }
 
-    fn waiting_for(&self) -> Vec<&str> {
-        self.unfinished.iter().chain(&self.programmatic).map(|id| &**id).collect()
+    fn waiting_for(&self) -> impl Iterator<Item = &str> {
+        self.unfinished.iter().chain(&self.programmatic).map(|id| &**id)
     }
 }
 
 /// The ids of calls, for a message.
 pub(crate) fn ids<'a>(calls: impl IntoIterator<Item = &'a OpenCall>) -> String {
-    calls.into_iter().map(|call| &*call.id).collect::<Vec<_>>().join(", ")
+    listed(calls.into_iter().map(|call| &*call.id))
+}
+
+/// The first ids, for a message.
+fn listed<'a>(ids: impl Iterator<Item = &'a str>) -> String {
+    let mut ids = ids.peekable();
+    let mut text = ids.by_ref().take(LISTED).map(json::shown).collect::<Vec<_>>().join(", ");
+    if ids.peek().is_some() {
+        text.push_str(", …");
+    }
+    text
 }

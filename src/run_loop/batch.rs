@@ -185,7 +185,7 @@ fn refuse(call: &Call, rules: &Rules, unusable: &Unusable) -> Option<String> {
         true => "there are none".to_owned(),
         false => format!("the tools are: {}", known.join(", ")),
     };
-    Some(format!("there is no tool named `{}`; {known}", result::shown(&call.name)))
+    Some(format!("there is no tool named `{}`; {known}", json::shown(&call.name)))
 }
 
 /// What to tell the model of a call without a usable name, or whose input is no object; `None` if

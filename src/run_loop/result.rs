@@ -114,7 +114,7 @@ pub(super) fn cut(text: String, limit: usize) -> String {
     if text.len() <= limit {
         return text;
     }
-    let head = floor(&text, limit.div_ceil(2));
+    let head = json::floor(&text, limit.div_ceil(2));
     let tail = text.len() - (limit / 2).min(text.len());
     let tail = (tail..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
     format!(
@@ -124,15 +124,4 @@ pub(super) fn cut(text: String, limit: usize) -> String {
         tail - head,
         &text[tail..]
     )
-}
-
-/// The largest character boundary that is not above `at`.
-fn floor(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default()
-}
-
-/// A name that the model chose, for a message: one line of at most 128 bytes.
-pub(super) fn shown(name: &str) -> String {
-    let name = &name[..floor(name, 128)];
-    name.escape_debug().to_string()
 }
