@@ -112,6 +112,9 @@ impl Call {
             let retries = trail.attempts;
             trail.attempts += 1;
             tracing::debug!(path = self.path, attempt = trail.attempts, "sending a request");
+            // The task of a pooled connection gets a turn first: where a server sent what nobody asked
+            // for, it sees that now and closes, and the next reply is not taken for this one.
+            tokio::task::yield_now().await;
             let error = match attempt().await {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
