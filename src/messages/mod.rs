@@ -5,7 +5,7 @@
 //! reading.
 //!
 //! The API grows. Enums of the wire have an arm for what they do not know and keep its text,
-//! blocks keep the fields that they do not name, a [`Message`](crate::Message) keeps its whole
+//! blocks keep the fields that they do not name, a [`Message`] keeps its whole
 //! JSON, and a match needs an arm for the rest:
 //!
 //! ```
