@@ -541,3 +541,11 @@ fn runs_can_be_spawned() {
     crosses(&runner.drive(&client, &mut run_loop));
     crosses(&client.create(&MessageRequest::prompt("go")));
 }
+
+/// Gateways put `"error": null` into what is a reply.
+#[tokio::test]
+async fn an_error_of_null_is_none() {
+    let reply = r#"{"error":null,"content":[{"type":"text","text":"ok"}],"stop_reason":"end_turn"}"#;
+    let server = Server::start([Reply::json_text(reply)]).await;
+    assert_eq!(ToolRunner::new().run(&server.client(), "go").await.unwrap().text(), "ok");
+}

@@ -736,3 +736,16 @@ fn a_result_of_many_blocks_has_one_limit() {
         .sum();
     assert_eq!(kept, 95);
 }
+
+/// What a reply spells is bounded and on one line where an error quotes it.
+#[test]
+fn an_error_quotes_ids_short_and_on_one_line() {
+    for id in ["n".repeat(1_000_000), "t\u{1b}[31m\nFAKE".to_owned()] {
+        let mut run_loop = run_loop();
+        let stop =
+            send(&mut run_loop, reply(&json!([call(&id, "add"), call(&id, "add")]), "tool_use")).unwrap_err();
+        assert_eq!(stop.kind(), RunErrorKind::Protocol);
+        let text = stop.chain();
+        assert!(text.len() < 500 && !text.contains(char::is_control), "{} bytes", text.len());
+    }
+}
