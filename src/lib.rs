@@ -88,12 +88,14 @@
 //! - [The contract](_documentation::spec): each demand and its tests.
 //! - [Versions](_documentation::versioning): what may change in which release.
 
+mod accumulate;
 pub mod client;
 mod error;
 mod execute;
 pub mod messages;
 pub mod run_loop;
 mod runner;
+mod sse;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod tool;

@@ -300,6 +300,11 @@ impl ContentBlock {
     }
 }
 
+/// True if a block of this kind is a call, whoever runs it.
+pub(crate) fn is_call(kind: &str) -> bool {
+    matches!(kind, "tool_use" | "server_tool_use" | "mcp_tool_use")
+}
+
 /// The typed view of a known block whose shape is the expected one.
 fn typed(kind: &str, fields: &Fields<'_>) -> Option<ContentBlock> {
     let text = |name| fields.str(name).map(Cow::into_owned);

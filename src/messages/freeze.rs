@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde_json::value::RawValue;
 
+use super::content::is_call;
 use super::facts::{Facts, Role};
 use super::json::{self, Fields};
 use super::message::Message;
@@ -96,15 +97,13 @@ pub(crate) fn freeze(reply: &Message) -> Frozen {
             }
             None => (*block).to_owned(),
         };
-        if let Some(call) = Facts::call(fields) {
-            if !fields.get("input").is_some_and(json::is_object) {
-                repair(RepairKind::Input);
-                block = json::with_field(block.get(), "input", "{}");
-            }
-            if call.name.is_empty() {
-                repair(RepairKind::Name);
-                block = json::with_field(block.get(), "name", UNNAMED);
-            }
+        if is_call(kind) && !fields.get("input").is_some_and(json::is_object) {
+            repair(RepairKind::Input);
+            block = json::with_field(block.get(), "input", "{}");
+        }
+        if Facts::call(fields).is_some_and(|call| call.name.is_empty()) {
+            repair(RepairKind::Name);
+            block = json::with_field(block.get(), "name", UNNAMED);
         }
         kept.push(block);
     }
@@ -186,9 +185,11 @@ mod tests {
 
     #[test]
     fn an_input_that_is_no_object_becomes_one_in_its_place() {
-        for input in [r#","input":"text""#, r#","input":null"#, r#","input":[1]"#, ""] {
+        let inputs = [r#","input":"text""#, r#","input":null"#, r#","input":[1]"#, ""];
+        let kinds = ["tool_use", "server_tool_use", "mcp_tool_use"];
+        for (input, kind) in inputs.iter().flat_map(|input| kinds.map(|kind| (input, kind))) {
             let (content, repairs) = frozen(&format!(
-                r#"[{{"type":"tool_use","id":"t","name":"f"{input},"caller":{{"type":"direct"}}}}]"#
+                r#"[{{"type":"{kind}","id":"t","name":"f"{input},"caller":{{"type":"direct"}}}}]"#
             ));
             let value: serde_json::Value = serde_json::from_str(&content.unwrap()).unwrap();
             assert_eq!(value[0]["input"], serde_json::json!({}));

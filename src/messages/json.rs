@@ -4,6 +4,7 @@
 //! digit, key order or escape is lost.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
@@ -227,6 +228,40 @@ pub(crate) fn with_field(object: &str, name: &str, value: &str) -> Box<RawValue>
     RawValue::from_string(text).unwrap_or_default()
 }
 
+/// An object with the fields of another one laid over it, objects inside likewise. What is null
+/// there changes nothing.
+pub(crate) fn merged(old: &RawValue, new: &RawValue, depth: usize) -> Box<RawValue> {
+    let (Some(old), Some(new)) = (Fields::parse(old.get()), Fields::parse(new.get())) else {
+        return new.to_owned();
+    };
+    let mut rest: HashMap<&str, &RawValue> = new.iter().collect();
+    let mut text = String::from("{");
+    let mut put = |key: &str, value: &str| {
+        if text.len() > 1 {
+            text.push(',');
+        }
+        text.push_str(to_raw(key).get());
+        text.push(':');
+        text.push_str(value);
+    };
+    for (key, value) in old.iter() {
+        match rest.remove(key) {
+            Some(new) if is_object(new) && is_object(value) && depth > 0 => {
+                put(key, merged(value, new, depth - 1).get());
+            }
+            Some(new) if !is_null(new) => put(key, new.get()),
+            _ => put(key, value.get()),
+        }
+    }
+    for (key, value) in new.iter() {
+        if rest.remove(key).is_some() {
+            put(key, value.get());
+        }
+    }
+    text.push('}');
+    RawValue::from_string(text).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,6 +290,16 @@ mod tests {
             let raw: Box<RawValue> = serde_json::from_str(text).unwrap();
             assert_eq!(string(&raw).unwrap(), read, "{text}");
         }
+    }
+
+    #[test]
+    fn objects_are_laid_over_each_other() {
+        let raw = text;
+        let old = raw(r#"{"a":1,"b":{"x":1e2,"y":2},"c":3,"n":null}"#);
+        let new = raw(r#"{"c":null,"d":4,"b":{"y":5,"z":6},"a":7,"n":8}"#);
+        assert_eq!(merged(&old, &new, 4).get(), r#"{"a":7,"b":{"x":1e2,"y":5,"z":6},"c":3,"n":8,"d":4}"#);
+        assert_eq!(merged(&old, &new, 0).get(), r#"{"a":7,"b":{"y":5,"z":6},"c":3,"n":8,"d":4}"#);
+        assert_eq!(merged(&raw("null"), &new, 4).get(), new.get());
     }
 
     #[test]

@@ -66,7 +66,17 @@ struct Inner {
     container: Option<Container>,
     usage: Usage,
     headers: HeaderMap,
+    broken_inputs: Vec<BrokenInput>,
     blocks: OnceLock<Vec<ContentBlock>>,
+}
+
+/// An input of a streamed call that is no JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BrokenInput {
+    /// The index of the block.
+    pub(crate) block: usize,
+    /// What is wrong, and where.
+    pub(crate) place: String,
 }
 
 /// What the API says beside the stop reason, on a refusal above all.
@@ -119,6 +129,7 @@ impl Message {
             container: object("container").and_then(Container::from_raw),
             usage: fields.get("usage").map(Usage::from_raw).unwrap_or_default(),
             headers: HeaderMap::new(),
+            broken_inputs: Vec::new(),
             blocks: OnceLock::new(),
             json: String::new(),
         };
@@ -128,6 +139,13 @@ impl Message {
 
     pub(crate) fn with_response(mut self, headers: HeaderMap) -> Self {
         Arc::make_mut(&mut self.inner).headers = headers;
+        self
+    }
+
+    pub(crate) fn with_broken_inputs(mut self, broken: Vec<BrokenInput>) -> Self {
+        if !broken.is_empty() {
+            Arc::make_mut(&mut self.inner).broken_inputs = broken;
+        }
         self
     }
 
@@ -170,6 +188,13 @@ impl Message {
             ContentBlock::ToolUse(call) => Some(call),
             _ => None,
         })
+    }
+
+    /// What is wrong with the input of a call, if it came as a stream and is no JSON. Its text is
+    /// kept, as a string in the place of the object.
+    #[must_use]
+    pub fn broken_input(&self, block: usize) -> Option<&str> {
+        self.inner.broken_inputs.iter().find(|broken| broken.block == block).map(|broken| &*broken.place)
     }
 
     /// Why the model stopped; `None` where the reply does not say.

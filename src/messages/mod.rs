@@ -23,6 +23,7 @@
 mod api_error;
 pub(crate) mod content;
 pub(crate) mod conversation;
+mod event;
 pub(crate) mod facts;
 pub(crate) mod freeze;
 pub(crate) mod image;
@@ -38,7 +39,8 @@ mod usage;
 
 pub(crate) use content::ContentBlock;
 pub(crate) use conversation::Conversation;
-pub(crate) use message::{Message, StopReason};
+pub(crate) use event::Parsed;
+pub(crate) use message::{BrokenInput, Message, StopReason};
 pub(crate) use param::MessageParam;
 pub(crate) use request::MessageRequest;
 
@@ -48,6 +50,7 @@ pub use content::{
     ServerToolUseBlock, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock,
 };
 pub use conversation::MessageRef;
+pub use event::{Delta, MessageDelta, StreamEvent};
 pub use facts::Role;
 pub use freeze::{Repair, RepairKind};
 pub use message::{Container, StopDetails};

@@ -189,12 +189,15 @@ fn refuse(call: &Call, rules: &Rules, unusable: &Unusable) -> Option<String> {
 }
 
 /// What to tell the model of a call without a usable name, or whose input is no object; `None` if
-/// both are as they must be.
-pub(super) fn unusable(fields: &Fields<'_>) -> Option<String> {
+/// both are as they must be. `broken` says what is wrong with an input that is no JSON.
+pub(super) fn unusable(fields: &Fields<'_>, broken: Option<&str>) -> Option<String> {
     if Facts::call(fields)?.name.is_empty() {
         return Some("the call names no tool; nothing ran".to_owned());
     }
-    unusable_input(fields)
+    match broken {
+        Some(place) => Some(format!("the tool input is not valid JSON: {place}; the tool did not run")),
+        None => unusable_input(fields),
+    }
 }
 
 fn unusable_input(fields: &Fields<'_>) -> Option<String> {

@@ -299,8 +299,13 @@ impl Inner {
 /// The calls of a reply without a usable name, or whose input is no object.
 fn unusable_calls(reply: &Message) -> Unusable {
     let blocks = json::items(reply.content_json()).unwrap_or_default();
-    let fields = blocks.iter().filter_map(|block| Fields::parse(block.get()));
-    fields.filter_map(|fields| Some((fields.str("id")?.as_ref().into(), batch::unusable(&fields)?))).collect()
+    let fields = blocks.iter().enumerate().filter_map(|(at, block)| Some((at, Fields::parse(block.get())?)));
+    fields
+        .filter_map(|(at, fields)| {
+            let why = batch::unusable(&fields, reply.broken_input(at))?;
+            Some((fields.str("id")?.as_ref().into(), why))
+        })
+        .collect()
 }
 
 /// Counts alone: a loop holds somebody's words.

@@ -1,0 +1,868 @@
+//! Events in, the reply out: the partial one at any time, the whole one at the end. No IO.
+
+use std::collections::HashMap;
+
+use serde_json::value::RawValue;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::messages::content::is_call;
+use crate::messages::json::{self, Fields};
+use crate::messages::{BrokenInput, Delta, Message, MessageDelta, StopReason, StreamEvent};
+
+/// The reply as far as it came.
+///
+/// It is built as the JSON that a plain reply would have: the fields of the start in their order,
+/// each block as its start event had it, and what the deltas say in its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Accumulator {
+    /// The fields of the message, `None` until it begins.
+    message: Option<Object>,
+    /// The index of a block is its place.
+    blocks: Vec<Block>,
+    stop_reason: Option<StopReason>,
+    /// How many bytes came, and how many may.
+    size: usize,
+    cap: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Block {
+    kind: Box<str>,
+    start: Box<RawValue>,
+    /// The fields, once a delta changed one. Until then the block is what its start was.
+    fields: Option<Object>,
+    /// The input of a call, as the deltas spell it.
+    input: String,
+    /// Why that is no JSON.
+    broken: Option<String>,
+    closed: bool,
+}
+
+/// The fields of an object, in order.
+#[derive(Clone, Debug)]
+struct Object {
+    fields: Vec<(Box<str>, Value)>,
+}
+
+/// A value that deltas may add to.
+#[derive(Clone, Debug)]
+enum Value {
+    Json(Box<RawValue>),
+    List(Vec<Box<RawValue>>),
+    Text(String),
+}
+
+impl Accumulator {
+    /// An accumulator that takes up to `cap` bytes.
+    pub(crate) fn new(cap: usize) -> Self {
+        Self { message: None, blocks: Vec::new(), stop_reason: None, size: 0, cap }
+    }
+
+    /// Takes an event in.
+    ///
+    /// # Errors
+    /// The event can't come here: a second start, a block out of turn, a delta for a block that is
+    /// not open. Or the reply is longer than the cap.
+    pub(crate) fn apply(&mut self, event: &StreamEvent) -> Result<()> {
+        let size = match event {
+            StreamEvent::Ping | StreamEvent::Other { .. } => return Ok(()),
+            StreamEvent::MessageStart(message) => message.json().len(),
+            StreamEvent::ContentBlockStart { json, .. } => json.get().len(),
+            StreamEvent::ContentBlockDelta { delta, .. } => delta.len(),
+            StreamEvent::MessageDelta(delta) => delta.json.get().len(),
+            StreamEvent::ContentBlockStop { .. } | StreamEvent::MessageStop => 0,
+        };
+        self.size += size;
+        if self.size > self.cap {
+            return Err(Error::new(
+                ErrorKind::Decode,
+                format!("the reply is longer than {} bytes", self.cap),
+            ));
+        }
+        if let StreamEvent::MessageStart(start) = event {
+            if self.message.is_some() {
+                return Err(no_reply("it began a second time"));
+            }
+            let mut message = Object::of(start.json());
+            message.field_or("content", || Value::List(Vec::new()));
+            self.message = Some(message);
+            self.stop_reason = start.stop_reason().cloned();
+            return Ok(());
+        }
+        let Some(message) = &mut self.message else {
+            return Err(no_reply(&format!("{} came before message_start", event.kind())));
+        };
+        match event {
+            StreamEvent::ContentBlockStart { index, block, json } => {
+                let next = self.blocks.len();
+                if *index != next {
+                    return Err(no_reply(&format!("block {index} began where block {next} is next")));
+                }
+                let block = Block::new(block.kind(), json);
+                if let Some(model) = block.taken_over_by() {
+                    message.set("model", Value::Json(model));
+                }
+                self.blocks.push(block);
+            }
+            StreamEvent::ContentBlockDelta { index, delta } => {
+                open(&mut self.blocks, *index, delta.kind())?.add(delta);
+            }
+            StreamEvent::ContentBlockStop { index } => {
+                open(&mut self.blocks, *index, event.kind())?.close();
+            }
+            StreamEvent::MessageDelta(delta) => {
+                message.end(delta);
+                self.stop_reason = message.text("stop_reason").map(|reason| StopReason::from(&*reason));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// True once the reply has begun.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.message.is_some()
+    }
+
+    /// True if nothing is missing but the event that says so: the stop reason came, and no block
+    /// is open.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.stop_reason.is_some() && self.blocks.iter().all(|block| block.closed)
+    }
+
+    /// The `type` of a block.
+    pub(crate) fn kind(&self, index: usize) -> Option<&str> {
+        self.blocks.get(index).map(|block| &*block.kind)
+    }
+
+    /// The reply as far as it came; `None` until it begins.
+    pub(crate) fn snapshot(&self) -> Option<Message> {
+        self.message.as_ref().and_then(|message| self.render(message).ok())
+    }
+
+    /// The whole reply, once the stream said that it is whole.
+    ///
+    /// # Errors
+    /// The reply did not begin, or a block is open although no limit cut the reply off.
+    pub(crate) fn finish(&self) -> Result<Message> {
+        let Some(message) = &self.message else {
+            return Err(no_reply("it ended before it began"));
+        };
+        match self.blocks.iter().position(|block| !block.closed) {
+            Some(index) if !self.may_be_cut() => {
+                Err(no_reply(&format!("it ended while block {index} was open")))
+            }
+            _ => self.render(message),
+        }
+    }
+
+    /// True if the model may have been stopped in the middle of a block.
+    fn may_be_cut(&self) -> bool {
+        use StopReason::{MaxTokens, ModelContextWindowExceeded, Other, Refusal};
+        matches!(self.stop_reason, Some(MaxTokens | ModelContextWindowExceeded | Refusal | Other(_)))
+    }
+
+    fn render(&self, message: &Object) -> Result<Message> {
+        let mut text = String::with_capacity(self.size + 64);
+        let mut broken = Vec::new();
+        text.push('{');
+        for (at, (name, value)) in message.fields.iter().enumerate() {
+            begin_field(&mut text, at, name);
+            if &**name != "content" {
+                value.write(&mut text);
+                continue;
+            }
+            text.push('[');
+            for (index, block) in self.blocks.iter().enumerate() {
+                if index > 0 {
+                    text.push(',');
+                }
+                let place = block.write(&mut text);
+                broken.extend(place.map(|place| BrokenInput { block: index, place }));
+            }
+            text.push(']');
+        }
+        text.push('}');
+        Message::from_json(text).map(|message| message.with_broken_inputs(broken))
+    }
+}
+
+impl Block {
+    fn new(kind: &str, start: &RawValue) -> Self {
+        Self {
+            kind: kind.into(),
+            start: start.to_owned(),
+            fields: None,
+            input: String::new(),
+            broken: None,
+            closed: false,
+        }
+    }
+
+    /// The model that goes on from this block, if it says that another one does.
+    fn taken_over_by(&self) -> Option<Box<RawValue>> {
+        let fields = Fields::parse(self.start.get()).filter(|_| &*self.kind == "fallback")?;
+        let to = Fields::parse(fields.get("to")?.get())?;
+        to.get("model").filter(|model| json::string(model).is_some()).map(ToOwned::to_owned)
+    }
+
+    fn fields(&mut self) -> &mut Object {
+        self.fields.get_or_insert_with(|| Object::of(self.start.get()))
+    }
+
+    /// Adds a delta, whatever the kind of the block.
+    fn add(&mut self, delta: &Delta) {
+        match delta {
+            Delta::Text(text) => self.fields().append("text", text),
+            Delta::Thinking { thinking, .. } => self.fields().append("thinking", thinking),
+            Delta::Signature(signature) => self.fields().set("signature", Value::Text(signature.clone())),
+            Delta::Citation(citation) => self.fields().push("citations", citation),
+            Delta::InputJson(text) => self.input.push_str(text),
+            Delta::Compaction(delta) => {
+                let delta = Fields::parse(delta.get()).unwrap_or_default();
+                self.fields().set_all(delta.iter().filter(|(name, _)| *name != "type"));
+            }
+            Delta::Other { .. } => {}
+        }
+    }
+
+    fn close(&mut self) {
+        self.settle_input();
+        self.closed = true;
+    }
+
+    /// Puts the input in its place. What is no JSON is kept as a string, so that no handler can
+    /// take it for an input.
+    fn settle_input(&mut self) {
+        let input = std::mem::take(&mut self.input);
+        let value = match serde_json::from_str::<&RawValue>(&input) {
+            Ok(value) => value.to_owned(),
+            Err(_) if input.trim().is_empty() => {
+                let given = Fields::parse(self.start.get()).and_then(|fields| fields.get("input"));
+                let is_missing = given.is_none_or(|input| matches!(input.get(), "null" | "\"\""));
+                if !(is_call(&self.kind) && is_missing) {
+                    return;
+                }
+                json::text("{}")
+            }
+            Err(error) => {
+                self.broken = Some(json::place(&error));
+                json::to_raw(&input)
+            }
+        };
+        self.fields().set("input", Value::Json(value));
+    }
+
+    /// Writes the block as far as it came, and says why its input is no JSON.
+    fn write(&self, text: &mut String) -> Option<String> {
+        if !self.closed {
+            let mut block = self.clone();
+            block.close();
+            return block.write(text);
+        }
+        match &self.fields {
+            Some(fields) => fields.write(text),
+            None => text.push_str(self.start.get()),
+        }
+        self.broken.clone()
+    }
+}
+
+impl Object {
+    fn of(json: &str) -> Self {
+        let fields = Fields::parse(json).unwrap_or_default();
+        let own = |(name, value): (&str, &RawValue)| (name.into(), Value::Json(value.to_owned()));
+        Self { fields: fields.iter().map(own).collect() }
+    }
+
+    /// The value of a field; put at the end where there is none. Of equal names the last counts.
+    fn field_or(&mut self, name: &str, missing: impl FnOnce() -> Value) -> &mut Value {
+        let at = self.fields.iter().rposition(|(field, _)| &**field == name).unwrap_or_else(|| {
+            self.fields.push((name.into(), missing()));
+            self.fields.len() - 1
+        });
+        &mut self.fields[at].1
+    }
+
+    fn set(&mut self, name: &str, value: Value) {
+        *self.field_or(name, || Value::List(Vec::new())) = value;
+    }
+
+    fn set_all<'a>(&mut self, fields: impl Iterator<Item = (&'a str, &'a RawValue)>) {
+        let mut places: HashMap<Box<str>, usize> =
+            self.fields.iter().enumerate().map(|(at, (name, _))| (name.clone(), at)).collect();
+        for (name, value) in fields {
+            let value = Value::Json(value.to_owned());
+            match places.get(name) {
+                Some(at) => self.fields[*at].1 = value,
+                None => {
+                    places.insert(name.into(), self.fields.len());
+                    self.fields.push((name.into(), value));
+                }
+            }
+        }
+    }
+
+    fn append(&mut self, name: &str, more: &str) {
+        let value = self.field_or(name, || Value::Text(String::new()));
+        if let Value::Json(start) = value {
+            *value = Value::Text(json::string(start).unwrap_or_default().into_owned());
+        }
+        if let Value::Text(text) = value {
+            text.push_str(more);
+        }
+    }
+
+    fn push(&mut self, name: &str, item: &RawValue) {
+        let value = self.field_or(name, || Value::List(Vec::new()));
+        if let Value::Json(start) = value {
+            let items = json::items(start.get()).unwrap_or_default();
+            *value = Value::List(items.into_iter().map(ToOwned::to_owned).collect());
+        }
+        if let Value::List(items) = value {
+            items.push(item.to_owned());
+        }
+    }
+
+    /// A field that is a string.
+    fn text(&self, name: &str) -> Option<String> {
+        match &self.fields.iter().rfind(|(field, _)| &**field == name)?.1 {
+            Value::Json(value) => json::string(value).map(Into::into),
+            Value::Text(text) => Some(text.clone()),
+            Value::List(_) => None,
+        }
+    }
+
+    /// Takes over what the end of the reply says: what is null there says nothing, but for the
+    /// stop fields, and counters are those of the whole reply.
+    fn end(&mut self, event: &MessageDelta) {
+        let event = Fields::parse(event.json.get()).unwrap_or_default();
+        let delta = event.get("delta").and_then(|delta| Fields::parse(delta.get())).unwrap_or_default();
+        let says = |name: &str, value: &RawValue| name.starts_with("stop_") || !json::is_null(value);
+        let beside = event.iter().filter(|(name, _)| !matches!(*name, "delta" | "usage"));
+        let fields = delta.iter().chain(beside).filter(|(name, value)| {
+            !matches!(*name, "type" | "id" | "role" | "content") && says(name, value)
+        });
+        self.set_all(fields);
+        if let Some(usage) = event.get("usage").filter(|usage| json::is_object(usage)) {
+            let old = self.field_or("usage", || Value::List(Vec::new()));
+            let merged = match old {
+                Value::Json(old) => json::merged(old, usage, USAGE_DEPTH),
+                _ => usage.to_owned(),
+            };
+            *old = Value::Json(merged);
+        }
+    }
+
+    fn write(&self, text: &mut String) {
+        text.push('{');
+        for (at, (name, value)) in self.fields.iter().enumerate() {
+            begin_field(text, at, name);
+            value.write(text);
+        }
+        text.push('}');
+    }
+}
+
+impl Value {
+    fn write(&self, text: &mut String) {
+        match self {
+            Self::Json(value) => text.push_str(value.get()),
+            Self::Text(value) => text.push_str(json::to_raw(value).get()),
+            Self::List(items) => {
+                text.push('[');
+                for (at, item) in items.iter().enumerate() {
+                    if at > 0 {
+                        text.push(',');
+                    }
+                    text.push_str(item.get());
+                }
+                text.push(']');
+            }
+        }
+    }
+}
+
+fn begin_field(text: &mut String, at: usize, name: &str) {
+    if at > 0 {
+        text.push(',');
+    }
+    text.push_str(json::to_raw(name).get());
+    text.push(':');
+}
+
+/// The block that an event is for.
+fn open<'a>(blocks: &'a mut [Block], index: usize, event: &str) -> Result<&'a mut Block> {
+    match blocks.get_mut(index) {
+        Some(block) if !block.closed => Ok(block),
+        Some(_) => Err(no_reply(&format!("{} for block {index}, which is closed", json::shown(event)))),
+        None => Err(no_reply(&format!("{} for block {index}, which did not begin", json::shown(event)))),
+    }
+}
+
+fn no_reply(what: &str) -> Error {
+    Error::new(ErrorKind::Decode, format!("the events of the stream make no reply: {what}"))
+}
+
+/// Counters inside of objects are merged this deep; the API has one level.
+const USAGE_DEPTH: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::messages::{ContentBlock, Parsed};
+
+    const CAP: usize = 1 << 30;
+
+    fn event(data: &str) -> StreamEvent {
+        match StreamEvent::parse("", data) {
+            Ok(Parsed::Event(event)) => event,
+            other => panic!("{data}: {other:?}"),
+        }
+    }
+
+    fn accumulated<'a>(events: impl IntoIterator<Item = &'a str>) -> Result<Accumulator> {
+        let mut accumulator = Accumulator::new(CAP);
+        for data in events {
+            accumulator.apply(&event(data))?;
+            // The partial reply is readable at any time.
+            assert_eq!(accumulator.snapshot().is_some(), accumulator.has_begun());
+        }
+        Ok(accumulator)
+    }
+
+    const START: &str = r#"{"type":"message_start","message":{"id":"m1","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"stop_details":null,"container":null,"diagnostics":null,"usage":{"input_tokens":9,"cache_creation_input_tokens":null,"cache_creation":{"ephemeral_5m_input_tokens":0},"output_tokens":3,"service_tier":"standard"}}}"#;
+    const STOP: &str = r#"{"type":"message_stop"}"#;
+
+    fn start(index: usize, block: &str) -> String {
+        format!(r#"{{"type":"content_block_start","index":{index},"content_block":{block}}}"#)
+    }
+
+    fn delta(index: usize, delta: &str) -> String {
+        format!(r#"{{"type":"content_block_delta","index":{index},"delta":{delta}}}"#)
+    }
+
+    fn stop(index: usize) -> String {
+        format!(r#"{{"type":"content_block_stop","index":{index}}}"#)
+    }
+
+    fn end(reason: &str) -> String {
+        format!(
+            r#"{{"type":"message_delta","delta":{{"stop_reason":"{reason}","stop_sequence":null}},"usage":{{"output_tokens":7}}}}"#
+        )
+    }
+
+    fn input(text: &str) -> String {
+        delta(0, &format!(r#"{{"type":"input_json_delta","partial_json":{}}}"#, json::to_raw(text)))
+    }
+
+    /// A value with its strings spelled one way; numbers, keys and their order are left alone.
+    fn canonical(value: &str) -> String {
+        let inner = |items: Vec<String>| items.join(",");
+        if let Some(fields) = Fields::parse(value) {
+            let fields = fields.iter().map(|(name, value)| format!("{name:?}:{}", canonical(value.get())));
+            format!("{{{}}}", inner(fields.collect()))
+        } else if let Some(items) = json::items(value) {
+            format!("[{}]", inner(items.iter().map(|item| canonical(item.get())).collect()))
+        } else {
+            let raw = json::text(value);
+            json::string(&raw).map_or_else(|| value.to_owned(), |text| format!("{text:?}"))
+        }
+    }
+
+    /// A block as a plain reply has it, as its start event does, and its deltas.
+    type Fixture = (&'static str, &'static str, &'static [&'static str]);
+
+    const WHOLE: &[&str] = &[];
+
+    /// One of each kind of block that the API has, and more where a kind has several shapes.
+    const FIXTURES: &[Fixture] = &[
+        (
+            r#"{"type":"text","text":"The limit: 40 \"rps\" é漢😀\n"}"#,
+            r#"{"type":"text","text":""}"#,
+            &[
+                r#"{"type":"text_delta","text":"The limit: "}"#,
+                r#"{"type":"text_delta","text":""}"#,
+                r#"{"type":"text_delta","text":"40 \"rps\" \u00e9漢\ud83d\ude00\n"}"#,
+            ],
+        ),
+        (
+            r#"{"type":"text","text":"abc","citations":[{"type":"char_location","cited_text":"x","start_char_index":118},{"type":"page_location","n":1e2}],"more":1}"#,
+            r#"{"type":"text","text":"ab","citations":[{"type":"char_location","cited_text":"x","start_char_index":118}],"more":1}"#,
+            &[
+                r#"{"type":"text_delta","text":"c"}"#,
+                r#"{"type":"citations_delta","citation":{"type":"page_location","n":1e2}}"#,
+            ],
+        ),
+        (
+            r#"{"type":"thinking","thinking":"abc","signature":"S2"}"#,
+            r#"{"type":"thinking","thinking":"ab","signature":""}"#,
+            &[
+                r#"{"type":"thinking_delta","thinking":"c","estimated_tokens":4}"#,
+                r#"{"type":"signature_delta","signature":"S1"}"#,
+                r#"{"type":"signature_delta","signature":"S2"}"#,
+            ],
+        ),
+        (
+            r#"{"type":"thinking","thinking":"","signature":"S"}"#,
+            r#"{"type":"thinking","thinking":"","signature":""}"#,
+            &[
+                r#"{"type":"thinking_delta","estimated_tokens":4}"#,
+                r#"{"type":"signature_delta","signature":"S"}"#,
+            ],
+        ),
+        (
+            r#"{"type":"thinking","thinking":"a","signature":"S"}"#,
+            r#"{"type":"thinking","thinking":null}"#,
+            &[r#"{"type":"thinking_delta","thinking":"a"}"#, r#"{"type":"signature_delta","signature":"S"}"#],
+        ),
+        (
+            r#"{"type":"redacted_thinking","data":"Zm9v"}"#,
+            r#"{"type":"redacted_thinking","data":"Zm9v"}"#,
+            WHOLE,
+        ),
+        (
+            r#"{"type":"tool_use","id":"t1","name":"f","input":{"z":1e2,"a":{"y":1234567890123456789012345,"b":1.10},"s":"\u00e9\/\ud83d\ude00"},"caller":{"type":"direct"},"toolset_name":"c"}"#,
+            r#"{"type":"tool_use","id":"t1","name":"f","input":{},"caller":{"type":"direct"},"toolset_name":"c"}"#,
+            &[
+                r#"{"type":"input_json_delta","partial_json":""}"#,
+                r#"{"type":"input_json_delta","partial_json":"{\"z\":1"}"#,
+                r#"{"type":"input_json_delta","partial_json":"e2,\"a\":{\"y\":12345678901"}"#,
+                r#"{"type":"input_json_delta","partial_json":"23456789012345,\"b\":1.10},\"s\":\"\\u00"}"#,
+                r#"{"type":"input_json_delta","partial_json":"e9\\/\\ud83d\\ude00\"}"}"#,
+            ],
+        ),
+        (
+            r#"{"type":"tool_use","id":"t1","name":"f","input":{}}"#,
+            r#"{"type":"tool_use","id":"t1","name":"f"}"#,
+            &[
+                r#"{"type":"input_json_delta","partial_json":""}"#,
+                r#"{"type":"input_json_delta","partial_json":" "}"#,
+            ],
+        ),
+        (
+            r#"{"type":"tool_use","id":"t1","name":"f","input":{"a":1}}"#,
+            r#"{"type":"tool_use","id":"t1","name":"f","input":{"a":1}}"#,
+            WHOLE,
+        ),
+        (
+            r#"{"type":"tool_use","id":"t1","name":"f","input":{}}"#,
+            r#"{"type":"tool_use","id":"t1","name":"f","input":""}"#,
+            WHOLE,
+        ),
+        (
+            r#"{"type":"server_tool_use","id":"s1","name":"web_search","input":{"query":"tokio"},"caller":{"type":"direct"}}"#,
+            r#"{"type":"server_tool_use","id":"s1","name":"web_search","input":{},"caller":{"type":"direct"}}"#,
+            &[r#"{"type":"input_json_delta","partial_json":"{\"query\":\"tokio\"}"}"#],
+        ),
+        (
+            r#"{"type":"mcp_tool_use","id":"m1","name":"find","server_name":"crm","input":{"email":"kim@example.com"}}"#,
+            r#"{"type":"mcp_tool_use","id":"m1","name":"find","server_name":"crm","input":{}}"#,
+            &[
+                r#"{"type":"input_json_delta","partial_json":"{\"email\":"}"#,
+                r#"{"type":"input_json_delta","partial_json":"\"kim@example.com\"}"}"#,
+            ],
+        ),
+        (
+            r#"{"type":"web_search_tool_result","tool_use_id":"s1","content":[{"type":"web_search_result","url":"u"}]}"#,
+            "",
+            WHOLE,
+        ),
+        (
+            r#"{"type":"web_fetch_tool_result","tool_use_id":"s1","content":{"type":"web_fetch_tool_result_error","error_code":"unavailable"}}"#,
+            "",
+            WHOLE,
+        ),
+        (
+            r#"{"type":"code_execution_tool_result","tool_use_id":"s1","content":{"type":"code_execution_result","stdout":"42\n","return_code":0,"content":[]}}"#,
+            "",
+            WHOLE,
+        ),
+        (
+            r#"{"type":"bash_code_execution_tool_result","tool_use_id":"s1","content":{"type":"bash_code_execution_result","stdout":"ok"}}"#,
+            "",
+            WHOLE,
+        ),
+        (
+            r#"{"type":"text_editor_code_execution_tool_result","tool_use_id":"s1","content":{"type":"text_editor_code_execution_create_result","is_file_update":false}}"#,
+            "",
+            WHOLE,
+        ),
+        (
+            r#"{"type":"tool_search_tool_result","tool_use_id":"s1","content":{"type":"tool_search_tool_search_result","tool_references":[]}}"#,
+            "",
+            WHOLE,
+        ),
+        (r#"{"type":"mcp_tool_result","tool_use_id":"m1","is_error":false,"content":"1 match"}"#, "", WHOLE),
+        (
+            r#"{"type":"advisor_tool_result","tool_use_id":"s1","content":{"type":"advisor_result","text":"Check."}}"#,
+            "",
+            WHOLE,
+        ),
+        (r#"{"type":"container_upload","file_id":"file_1"}"#, "", WHOLE),
+        (r#"{"type":"mcp_tool_listing","mcp_server_name":"crm","tools":[{"name":"find"}]}"#, "", WHOLE),
+        (
+            r#"{"type":"fallback","from":{"model":"m"},"to":{"model":"m"},"trigger":{"type":"refusal"}}"#,
+            "",
+            WHOLE,
+        ),
+        (
+            r#"{"type":"compaction","content":"Goal","signature":"E","encrypted_content":null,"tool_changes":[]}"#,
+            "",
+            WHOLE,
+        ),
+        (
+            r#"{"type":"compaction","content":"Goal","signature":"E","encrypted_content":"x","tool_changes":[]}"#,
+            r#"{"type":"compaction","content":null,"signature":"E","encrypted_content":null,"tool_changes":[]}"#,
+            &[r#"{"type":"compaction_delta","content":"Goal","encrypted_content":"x"}"#],
+        ),
+        (
+            r#"{"type":"connector_text","text":"Now the tests.","signature":"C"}"#,
+            r#"{"type":"connector_text","text":"","signature":""}"#,
+            &[
+                r#"{"type":"text_delta","text":"Now the tests."}"#,
+                r#"{"type":"signature_delta","signature":"C"}"#,
+            ],
+        ),
+        (
+            r#"{ "type": "future", "x": [1.0], "thinking": "t", "citations": [{}], "input": {"a":1} }"#,
+            r#"{ "type": "future", "x": [1.0] }"#,
+            &[
+                r#"{"type":"input_json_delta","partial_json":"{\"a\":1}"}"#,
+                r#"{"type":"thinking_delta","thinking":"t"}"#,
+                r#"{"type":"citations_delta","citation":{}}"#,
+                r#"{"type":"future_delta","x":2}"#,
+            ],
+        ),
+        (r#"{ "type" : "future", "\u0078" : [ 1.0 , "\u00e9" ] }"#, "", WHOLE),
+        (r#"{"type":"document","source":{"type":"text","data":"x"}}"#, "", WHOLE),
+        (r#"{"type":"image","source":{"type":"url","url":"u"}}"#, "", WHOLE),
+        (r#"{"type":"tool_result","tool_use_id":"t1","content":"x"}"#, "", WHOLE),
+    ];
+
+    /// The kinds that a view stands for. There is no arm for the rest: a new kind of block has to
+    /// come with a fixture.
+    fn kinds(view: &ContentBlock) -> &'static [&'static str] {
+        match view {
+            ContentBlock::Document(_) => &["document"],
+            ContentBlock::Image(_) => &["image"],
+            ContentBlock::RedactedThinking(_) => &["redacted_thinking"],
+            ContentBlock::ServerToolResult(_) => &[
+                "advisor_tool_result",
+                "bash_code_execution_tool_result",
+                "code_execution_tool_result",
+                "mcp_tool_result",
+                "text_editor_code_execution_tool_result",
+                "tool_search_tool_result",
+                "web_fetch_tool_result",
+                "web_search_tool_result",
+            ],
+            ContentBlock::ServerToolUse(_) => &["mcp_tool_use", "server_tool_use"],
+            ContentBlock::Text(_) => &["text"],
+            ContentBlock::Thinking(_) => &["thinking"],
+            ContentBlock::ToolResult(_) => &["tool_result"],
+            ContentBlock::ToolUse(_) => &["tool_use"],
+            ContentBlock::Other(_) => &[
+                "compaction",
+                "connector_text",
+                "container_upload",
+                "fallback",
+                "future",
+                "mcp_tool_listing",
+            ],
+        }
+    }
+
+    #[test]
+    fn a_streamed_reply_is_the_plain_one() {
+        let (mut seen, mut needed) = (BTreeSet::new(), BTreeSet::new());
+        for (plain, begun, deltas) in FIXTURES {
+            let view = ContentBlock::from_json(plain).unwrap();
+            seen.insert(view.kind().to_owned());
+            needed.extend(kinds(&view).iter().map(|kind| (*kind).to_owned()));
+            let begun = if begun.is_empty() { plain } else { begun };
+            let mut events = vec![START.to_owned(), start(0, begun)];
+            events.extend(deltas.iter().map(|fixture| delta(0, fixture)));
+            events.extend([stop(0), end("end_turn"), STOP.to_owned()]);
+            let reply = accumulated(events.iter().map(String::as_str)).unwrap().finish().unwrap();
+            assert_eq!(canonical(reply.content_json()), canonical(&format!("[{plain}]")));
+            assert_eq!(reply.broken_input(0), None);
+            if deltas.is_empty() && *begun == *plain {
+                assert_eq!(reply.content_json(), format!("[{plain}]"), "what came whole stays byte for byte");
+            }
+        }
+        println!("{} fixtures, {} kinds of block", FIXTURES.len(), seen.len());
+        assert_eq!(seen, needed, "each kind needs a fixture");
+    }
+
+    #[test]
+    fn blocks_that_interleave_keep_their_places() {
+        let picked: Vec<_> = FIXTURES.iter().filter(|(_, begun, _)| !begun.is_empty()).collect();
+        let mut events = vec![START.to_owned()];
+        events.extend(picked.iter().enumerate().map(|(at, (_, begun, _))| start(at, begun)));
+        for round in 0..8 {
+            for (at, (.., deltas)) in picked.iter().enumerate().rev() {
+                events.extend(deltas.get(round).map(|fixture| delta(at, fixture)));
+            }
+        }
+        events.extend((0..picked.len()).map(stop));
+        events.extend([end("end_turn"), STOP.to_owned()]);
+        let reply = accumulated(events.iter().map(String::as_str)).unwrap().finish().unwrap();
+        let plain: Vec<_> = picked.iter().map(|(plain, ..)| *plain).collect();
+        assert_eq!(canonical(reply.content_json()), canonical(&format!("[{}]", plain.join(","))));
+    }
+
+    /// The text of a call's input is the model's, and replaying it keeps each digit.
+    #[test]
+    fn the_input_is_the_text_of_the_deltas() {
+        for text in [
+            r#"{"z": 1e2 ,"a":{"y":2,"b":3}}"#,
+            r#"{"id":7300000000000000001,"n":18446744073709551615}"#,
+            "{ }",
+        ] {
+            for size in 1..=text.len() {
+                let pieces =
+                    text.as_bytes().chunks(size).map(|piece| input(std::str::from_utf8(piece).unwrap()));
+                let mut events = vec![
+                    START.to_owned(),
+                    start(0, r#"{"type":"tool_use","id":"t","name":"f","input":{"placeholder":1}}"#),
+                ];
+                events.extend(pieces);
+                events.extend([stop(0), end("tool_use")]);
+                let reply = accumulated(events.iter().map(String::as_str)).unwrap().finish().unwrap();
+                let expected = format!(r#"[{{"type":"tool_use","id":"t","name":"f","input":{text}}}]"#);
+                assert_eq!(reply.content_json(), expected);
+                assert_eq!(
+                    reply.to_param().unwrap().json(),
+                    format!(r#"{{"role":"assistant","content":{expected}}}"#)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn j15_an_input_that_is_no_json_is_kept_as_a_string_and_told_apart() {
+        for (text, kept, place) in [
+            (r#"{"a": "b"#, r#""{\"a\": \"b""#, Some("it ends too early (line 1, column 8)")),
+            (r#"{"a": 1} x"#, r#""{\"a\": 1} x""#, Some("it is not valid JSON (line 1, column 10)")),
+            ("{\"a\":\n1,}", r#""{\"a\":\n1,}""#, Some("it is not valid JSON (line 2, column 3)")),
+            (r#""hello""#, r#""hello""#, None),
+            ("null", "null", None),
+            ("[1]", "[1]", None),
+        ] {
+            let begun = start(0, r#"{"type":"tool_use","id":"t","name":"f","input":{}}"#);
+            let events = [START, &begun, &input(text), &stop(0), &end("tool_use"), STOP].map(str::to_owned);
+            let reply = accumulated(events.iter().map(String::as_str)).unwrap().finish().unwrap();
+            assert_eq!(
+                reply.content_json(),
+                format!(r#"[{{"type":"tool_use","id":"t","name":"f","input":{kept}}}]"#)
+            );
+            assert_eq!(reply.broken_input(0), place);
+            assert_eq!(reply.tool_uses().count(), 0);
+            let replayed =
+                r#"{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{}}]}"#;
+            assert_eq!(reply.to_param().unwrap().json(), replayed);
+        }
+    }
+
+    #[test]
+    fn counters_are_those_of_the_whole_reply_and_the_last_end_counts() {
+        let ends = [
+            r#"{"type":"message_delta","delta":{"stop_reason":"pause_turn","stop_sequence":"x","container":{"id":"c1"},"new":{"a":1}},"usage":{"output_tokens":40,"cache_creation_input_tokens":5,"server_tool_use":{"web_search_requests":1}},"context_management":{"applied_edits":[]}}"#,
+            r#"{"type":"message_delta","delta":{"stop_reason":"refusal","stop_sequence":null,"stop_details":{"type":"refusal"},"container":null,"id":"other","content":[1]},"usage":{"output_tokens":96,"input_tokens":null,"cache_creation":{"ephemeral_1h_input_tokens":4}},"input_transformations":[],"context_management":null}"#,
+        ];
+        let reply = accumulated([START].into_iter().chain(ends)).unwrap().finish().unwrap();
+        assert_eq!(
+            reply.json(),
+            r#"{"id":"m1","type":"message","role":"assistant","model":"m","content":[],"stop_reason":"refusal","stop_sequence":null,"stop_details":{"type":"refusal"},"container":{"id":"c1"},"diagnostics":null,"usage":{"input_tokens":9,"cache_creation_input_tokens":5,"cache_creation":{"ephemeral_5m_input_tokens":0,"ephemeral_1h_input_tokens":4},"output_tokens":96,"service_tier":"standard","server_tool_use":{"web_search_requests":1}},"new":{"a":1},"context_management":{"applied_edits":[]},"input_transformations":[]}"#
+        );
+        assert_eq!((reply.usage().input_tokens, reply.usage().output_tokens), (9, 96));
+
+        let bare =
+            accumulated([START, r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#]).unwrap();
+        assert_eq!(bare.finish().unwrap().usage().output_tokens, 3);
+        let none = accumulated([r#"{"type":"message_start","message":{}}"#, &end("end_turn")]).unwrap();
+        assert_eq!(
+            none.finish().unwrap().json(),
+            r#"{"content":[],"stop_reason":"end_turn","stop_sequence":null,"usage":{"output_tokens":7}}"#
+        );
+    }
+
+    #[test]
+    fn a_fallback_names_the_model_that_goes_on() {
+        let fallback = start(0, r#"{"type":"fallback","from":{"model":"m"},"to":{"model":"other"}}"#);
+        let reply = accumulated([START, &fallback, &stop(0), &end("end_turn")]).unwrap().finish().unwrap();
+        assert_eq!(reply.model(), "other");
+    }
+
+    #[test]
+    fn events_out_of_turn_are_errors_with_the_index() {
+        let text = start(0, r#"{"type":"text","text":""}"#);
+        let more = delta(0, r#"{"type":"text_delta","text":"x"}"#);
+        for (events, word) in [
+            (vec![START, START], "began a second time"),
+            (vec![&*text], "content_block_start came before message_start"),
+            (vec![&*end("end_turn")], "message_delta came before message_start"),
+            (vec![STOP], "message_stop came before message_start"),
+            (vec![START, &*start(1, "{}")], "block 1 began where block 0 is next"),
+            (vec![START, &*text, &*text], "block 0 began where block 1 is next"),
+            (
+                vec![START, &*delta(3, r#"{"type":"text_delta","text":"x"}"#)],
+                "text_delta for block 3, which did not begin",
+            ),
+            (vec![START, &*delta(3, r#"{"type":"future"}"#)], "future for block 3, which did not begin"),
+            (vec![START, &*stop(0)], "content_block_stop for block 0, which did not begin"),
+            (vec![START, &*text, &*stop(0), &*more], "text_delta for block 0, which is closed"),
+            (vec![START, &*text, &*stop(0), &*stop(0)], "content_block_stop for block 0, which is closed"),
+        ] {
+            let error = accumulated(events.iter().copied()).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Decode);
+            assert!(error.to_string().contains(word) && !error.is_retryable(), "{error}");
+        }
+        let early = [r#"{"type":"ping"}"#, r#"{"type":"future"}"#, START, r#"{"type":"ping"}"#];
+        assert!(accumulated(early).unwrap().finish().is_ok());
+    }
+
+    #[test]
+    fn a_block_stays_open_only_where_the_reply_may_be_cut_off() {
+        let begun = start(0, r#"{"type":"tool_use","id":"t","name":"f","input":{}}"#);
+        for (reason, may_be_cut) in [
+            ("max_tokens", true),
+            ("model_context_window_exceeded", true),
+            ("refusal", true),
+            ("brand_new", true),
+            ("tool_use", false),
+            ("end_turn", false),
+            ("pause_turn", false),
+            ("stop_sequence", false),
+            ("compaction", false),
+        ] {
+            let accumulator = accumulated([START, &begun, &input(r#"{"path":"a""#), &end(reason)]).unwrap();
+            assert!(!accumulator.is_whole());
+            match accumulator.finish() {
+                Ok(reply) => {
+                    assert!(may_be_cut, "{reason}");
+                    assert_eq!(reply.broken_input(0), Some("it ends too early (line 1, column 11)"));
+                }
+                Err(error) => {
+                    assert!(!may_be_cut && error.to_string().contains("block 0 was open"), "{error}")
+                }
+            }
+        }
+        assert!(accumulated([START]).unwrap().finish().is_ok());
+        assert!(Accumulator::new(CAP).finish().is_err());
+    }
+
+    #[test]
+    fn the_cap_ends_a_reply_without_end() {
+        let mut accumulator = Accumulator::new(10_000);
+        accumulator.apply(&event(START)).unwrap();
+        accumulator.apply(&event(&start(0, r#"{"type":"text","text":""}"#))).unwrap();
+        let more = event(&delta(0, r#"{"type":"text_delta","text":"0123456789"}"#));
+        let error = (0..2000).find_map(|_| accumulator.apply(&more).err()).unwrap();
+        assert!(error.to_string().contains("longer than 10000 bytes"), "{error}");
+        assert!(accumulator.snapshot().unwrap().text().len() < 10_020);
+    }
+}
