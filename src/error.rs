@@ -8,24 +8,25 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
-use crate::messages::{ApiError, ApiErrorType};
+use crate::messages::{ApiError, ApiErrorType, Message};
 
 /// `Result` with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-type Source = Box<dyn StdError + Send + Sync>;
+type Source = Arc<dyn StdError + Send + Sync>;
 
 /// An error of the client, or of making a request.
 ///
 /// [`kind`](Self::kind) says what failed, the accessors give what is known about it, and
 /// `Display` speaks for this layer alone: [`source`](StdError::source) has the rest, and
 /// [`chain`](Self::chain) prints both. It is one word wide and cheap to clone. It never holds a
-/// key, and never the text of a prompt.
+/// key, and never shows the text of a prompt or a reply.
 #[derive(Clone)]
 pub struct Error {
     inner: Arc<Inner>,
 }
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     message: Cow<'static, str>,
@@ -35,6 +36,8 @@ struct Inner {
     headers: HeaderMap,
     attempts: u32,
     retryable: bool,
+    partial: Option<Message>,
+    delivered: bool,
 }
 
 /// What failed.
@@ -72,6 +75,8 @@ impl Error {
                 headers: HeaderMap::new(),
                 attempts: 0,
                 retryable: matches!(kind, ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Transport),
+                partial: None,
+                delivered: false,
             }),
         }
     }
@@ -84,16 +89,13 @@ impl Error {
         Self::new(ErrorKind::Config, message)
     }
 
-    /// Changes an error that was just made; one that is shared already stays as it is.
     fn edit(mut self, change: impl FnOnce(&mut Inner)) -> Self {
-        if let Some(inner) = Arc::get_mut(&mut self.inner) {
-            change(inner);
-        }
+        change(Arc::make_mut(&mut self.inner));
         self
     }
 
-    pub(crate) fn with_source(self, source: impl Into<Source>) -> Self {
-        self.edit(|inner| inner.source = Some(source.into()))
+    pub(crate) fn with_source(self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.edit(|inner| inner.source = Some(Arc::from(source.into())))
     }
 
     pub(crate) fn with_api(self, api: ApiError) -> Self {
@@ -113,6 +115,19 @@ impl Error {
 
     pub(crate) fn with_attempts(self, attempts: u32) -> Self {
         self.edit(|inner| inner.attempts = attempts)
+    }
+
+    pub(crate) fn with_partial(self, partial: Option<Message>) -> Self {
+        self.edit(|inner| inner.partial = partial)
+    }
+
+    /// Says that something of the reply reached the caller already.
+    pub(crate) fn with_delivered(self) -> Self {
+        self.edit(|inner| inner.delivered = true)
+    }
+
+    pub(crate) fn was_delivered(&self) -> bool {
+        self.inner.delivered
     }
 
     /// What failed.
@@ -157,6 +172,13 @@ impl Error {
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.inner.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The reply as far as it came, where a stream broke after its beginning. Calls in it must not
+    /// be run, and it can't be part of a conversation: the request has to be sent again.
+    #[must_use]
+    pub fn partial_message(&self) -> Option<&Message> {
+        self.inner.partial.as_ref()
     }
 
     /// How many times the request was tried; 0 when nothing was sent.
@@ -250,6 +272,10 @@ impl fmt::Debug for Error {
         }
         if let Some(id) = self.request_id() {
             debug.field("request_id", &id);
+        }
+        if let Some(partial) = &self.inner.partial {
+            // Without its words.
+            debug.field("partial_blocks", &partial.content().len());
         }
         if self.inner.attempts > 0 {
             debug.field("attempts", &self.inner.attempts);

@@ -12,13 +12,14 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use crate::run_loop::{CallStep, PendingCall, Ticket};
+use crate::run_loop::{CallStep, PendingCall};
 use crate::tool::{ContextParts, States, Tool, ToolContext, ToolError, ToolFuture, ToolOutput};
 
 /// What a panicked call reads like. The payload may hold what the user said.
 const PANICKED: &str = "the tool failed unexpectedly";
 
 /// How the calls of a turn are run.
+#[derive(Clone, Copy)]
 pub(crate) struct Executor<'a> {
     pub(crate) tools: &'a [Tool],
     /// At least 1.
@@ -29,12 +30,30 @@ pub(crate) struct Executor<'a> {
     pub(crate) cancellation: &'a CancellationToken,
 }
 
+/// The calls of a turn while they run. Dropping it stops them.
+pub(crate) struct Execution<'a> {
+    executor: Executor<'a>,
+    iteration: u32,
+    waiting: VecDeque<PendingCall>,
+    /// It was told that this one starts.
+    announced: Option<PendingCall>,
+    finished: VecDeque<PendingCall>,
+    running: Vec<Running>,
+    tasks: Tasks,
+}
+
+/// What happens to a call.
+pub(crate) enum Progress {
+    /// It starts next.
+    Starting(PendingCall),
+    /// It has its result.
+    Finished(PendingCall),
+}
+
 /// A call that runs in a task of its own.
 struct Running {
     id: Id,
-    ticket: Ticket,
-    name: Box<str>,
-    call: Box<str>,
+    call: PendingCall,
     blocking: bool,
     abort: tokio::task::AbortHandle,
     /// Cancelled when nobody waits for the call any longer.
@@ -54,44 +73,26 @@ pub(crate) struct Cancelled;
 
 type Tasks = JoinSet<Ended>;
 
-impl Executor<'_> {
-    /// Runs every call of the step that may start, each to exactly one result. Once cancelled it
-    /// starts nothing, stops what runs, and returns when the tasks have ended.
-    pub(crate) async fn run(&self, step: &mut CallStep<'_>) -> Result<(), Cancelled> {
-        let mut waiting: VecDeque<_> = step.pending().into();
-        let iteration = step.iteration();
-        let mut tasks = JoinSet::new();
-        let mut running: Vec<Running> = Vec::new();
-        loop {
-            while running.len() < self.max_concurrency {
-                if self.cancellation.is_cancelled() {
-                    return self.stop(step, &mut tasks, &mut running).await;
-                }
-                let Some(call) = waiting.pop_front() else { break };
-                let Some(tool) = self.tools.iter().find(|tool| tool.name() == Some(call.name())) else {
-                    continue;
-                };
-                // A call that was started before and may not run again is not ours to answer.
-                if !step.start(call.ticket()) {
-                    continue;
-                }
-                let limit = tool.limit().or(self.limit);
-                if self.max_concurrency == 1 && limit.is_none() {
-                    let result = self.inline(tool, &call, iteration).await?;
-                    step.resolve(call.ticket(), result);
-                } else {
-                    running.push(self.spawn(&mut tasks, tool, &call, iteration, limit));
-                }
-            }
-            if running.is_empty() {
-                return Ok(());
-            }
-            self.settle_next(step, &mut tasks, &mut running).await?;
+impl<'a> Executor<'a> {
+    /// The calls of a step that have no result, to be run.
+    pub(crate) fn calls(self, step: &CallStep<'_>) -> Execution<'a> {
+        Execution {
+            executor: self,
+            iteration: step.iteration(),
+            waiting: step.pending().into(),
+            announced: None,
+            finished: VecDeque::new(),
+            running: Vec::new(),
+            tasks: JoinSet::new(),
         }
     }
 
+    fn tool(self, call: &PendingCall) -> Option<&'a Tool> {
+        self.tools.iter().find(|tool| tool.name() == Some(call.name()))
+    }
+
     async fn inline(
-        &self,
+        self,
         tool: &Tool,
         call: &PendingCall,
         iteration: u32,
@@ -111,86 +112,25 @@ impl Executor<'_> {
     }
 
     fn spawn(
-        &self,
+        self,
         tasks: &mut Tasks,
         tool: &Tool,
-        call: &PendingCall,
+        call: PendingCall,
         iteration: u32,
         limit: Option<Duration>,
     ) -> Running {
         // The limit counts from here: the call has its place and begins to run.
         let limit = limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
         let token = self.cancellation.child_token();
-        let cx = self.context(call, iteration, limit.map(|(deadline, _)| deadline), token.clone());
+        let cx = self.context(&call, iteration, limit.map(|(deadline, _)| deadline), token.clone());
         let span = tracing::debug_span!("tool", name = call.name(), call = call.id());
         let body = Caught(Some(tool.call(call.input().to_owned(), cx)));
         let abort = tasks.spawn(body.instrument(span.or_current()));
-        Running {
-            id: abort.id(),
-            ticket: call.ticket(),
-            name: call.name().into(),
-            call: call.id().into(),
-            blocking: tool.is_blocking(),
-            abort,
-            token,
-            limit,
-        }
-    }
-
-    /// Waits until a task ends or its time is up, and settles that call.
-    async fn settle_next(
-        &self,
-        step: &mut CallStep<'_>,
-        tasks: &mut Tasks,
-        running: &mut Vec<Running>,
-    ) -> Result<(), Cancelled> {
-        let deadline = running.iter().filter_map(|task| task.limit.map(|(deadline, _)| deadline)).min();
-        let timer = async {
-            match deadline {
-                Some(deadline) => sleep_until(deadline).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            // A result that is there counts, also if its limit has passed or the run was
-            // cancelled meanwhile.
-            biased;
-            Some(ended) = tasks.join_next_with_id() => settle(step, running, ended, Unsaid::Lost),
-            () = self.cancellation.cancelled() => return self.stop(step, tasks, running).await,
-            () = timer => {
-                let now = Instant::now();
-                running.retain(|task| match task.limit {
-                    Some((deadline, limit)) if deadline <= now => {
-                        task.abort.abort();
-                        step.resolve(task.ticket, Err(timed_out(limit, task.blocking)));
-                        false
-                    }
-                    _ => true,
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// Stops every task and waits for its end. A call that got its result nevertheless keeps it;
-    /// the others stay started, and whoever goes on with the loop says what that means.
-    async fn stop(
-        &self,
-        step: &mut CallStep<'_>,
-        tasks: &mut Tasks,
-        running: &mut Vec<Running>,
-    ) -> Result<(), Cancelled> {
-        tasks.abort_all();
-        // Tasks that were timed out before are not waited for.
-        while !running.is_empty() {
-            let Some(ended) = tasks.join_next_with_id().await else { break };
-            settle(step, running, ended, Unsaid::Open);
-        }
-        Err(Cancelled)
+        Running { id: abort.id(), call, blocking: tool.is_blocking(), abort, token, limit }
     }
 
     fn context(
-        &self,
+        self,
         call: &PendingCall,
         iteration: u32,
         deadline: Option<Instant>,
@@ -205,6 +145,107 @@ impl Executor<'_> {
             states: self.states.clone(),
             cancellation,
         })
+    }
+}
+
+impl Execution<'_> {
+    /// Runs the calls on, up to the next thing that happens to one; `None` once each call that may
+    /// run has its result. Once cancelled it starts nothing, stops what runs, and returns when the
+    /// tasks have ended.
+    pub(crate) async fn next(&mut self, step: &mut CallStep<'_>) -> Result<Option<Progress>, Cancelled> {
+        loop {
+            if let Some(call) = self.finished.pop_front() {
+                return Ok(Some(Progress::Finished(call)));
+            }
+            if self.executor.cancellation.is_cancelled() {
+                return self.stop(step).await;
+            }
+            if let Some(call) = self.announced.take() {
+                self.start(step, call).await?;
+            } else if let Some(call) = self.next_waiting(step) {
+                self.announced = Some(call.clone());
+                return Ok(Some(Progress::Starting(call)));
+            } else if self.running.is_empty() {
+                return Ok(None);
+            } else {
+                self.settle_next(step).await;
+            }
+        }
+    }
+
+    /// The next call, if there is a place for it. One that was started before is not ours to
+    /// answer.
+    fn next_waiting(&mut self, step: &CallStep<'_>) -> Option<PendingCall> {
+        if self.running.len() >= self.executor.max_concurrency {
+            return None;
+        }
+        loop {
+            let call = self.waiting.pop_front()?;
+            if step.may_start(call.ticket()) && self.executor.tool(&call).is_some() {
+                return Some(call);
+            }
+        }
+    }
+
+    /// Starts a call, and runs it to its end if it runs inline.
+    async fn start(&mut self, step: &mut CallStep<'_>, call: PendingCall) -> Result<(), Cancelled> {
+        let executor = self.executor;
+        let Some(tool) = executor.tool(&call).filter(|_| step.start(call.ticket())) else { return Ok(()) };
+        let limit = tool.limit().or(executor.limit);
+        if executor.max_concurrency == 1 && limit.is_none() {
+            let result = executor.inline(tool, &call, self.iteration).await?;
+            step.resolve(call.ticket(), result);
+            self.finished.push_back(call);
+        } else {
+            self.running.push(executor.spawn(&mut self.tasks, tool, call, self.iteration, limit));
+        }
+        Ok(())
+    }
+
+    /// Waits until a task ends or its time is up, and settles that call.
+    async fn settle_next(&mut self, step: &mut CallStep<'_>) {
+        let deadline = self.running.iter().filter_map(|task| task.limit.map(|(deadline, _)| deadline)).min();
+        let timer = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // A result that is there counts, also if its limit has passed or the run was
+            // cancelled meanwhile.
+            biased;
+            Some(ended) = self.tasks.join_next_with_id() => {
+                let finished = settle(step, &mut self.running, ended, Unsaid::Lost);
+                self.finished.extend(finished);
+            }
+            // `next` sees it.
+            () = self.executor.cancellation.cancelled() => {}
+            () = timer => {
+                let now = Instant::now();
+                self.running.retain(|task| match task.limit {
+                    Some((deadline, limit)) if deadline <= now => {
+                        task.abort.abort();
+                        step.resolve(task.call.ticket(), Err(timed_out(limit, task.blocking)));
+                        self.finished.push_back(task.call.clone());
+                        false
+                    }
+                    _ => true,
+                });
+            }
+        }
+    }
+
+    /// Stops every task and waits for its end. A call that got its result nevertheless keeps it;
+    /// the others stay started, and whoever goes on with the loop says what that means.
+    async fn stop<T>(&mut self, step: &mut CallStep<'_>) -> Result<T, Cancelled> {
+        self.tasks.abort_all();
+        // Tasks that were timed out before are not waited for.
+        while !self.running.is_empty() {
+            let Some(ended) = self.tasks.join_next_with_id().await else { break };
+            settle(step, &mut self.running, ended, Unsaid::Open);
+        }
+        Err(Cancelled)
     }
 }
 
@@ -251,7 +292,7 @@ impl Drop for Caught {
 }
 
 /// Drops what may panic while it is dropped, a panic's payload for instance.
-fn discard<T>(value: T) {
+pub(crate) fn discard<T>(value: T) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
         // A payload that panics again while it is dropped is given up.
         std::mem::forget(payload);
@@ -278,20 +319,24 @@ fn settle(
     running: &mut Vec<Running>,
     ended: Result<(Id, Ended), JoinError>,
     unsaid: Unsaid,
-) {
+) -> Option<PendingCall> {
     let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
     // A task that was timed out has its result already and is not among them.
-    let Some(at) = running.iter().position(|task| task.id == id) else { return discard(ended) };
+    let Some(at) = running.iter().position(|task| task.id == id) else {
+        discard(ended);
+        return None;
+    };
     let task = running.remove(at);
     let result = match (ended, unsaid) {
         (Ok((_, Ok(result))), _) => result,
-        (Ok((_, Err(payload))), _) => Err(panicked(&task.name, &task.call, payload)),
+        (Ok((_, Err(payload))), _) => Err(panicked(task.call.name(), task.call.id(), payload)),
         (Err(_), Unsaid::Lost) => {
             Err(ToolError::new("the tool was stopped before it was done, its effects are unknown"))
         }
-        (Err(_), Unsaid::Open) => return,
+        (Err(_), Unsaid::Open) => return None,
     };
-    step.resolve(task.ticket, result);
+    step.resolve(task.call.ticket(), result);
+    Some(task.call.clone())
 }
 
 fn timed_out(limit: Duration, blocking: bool) -> ToolError {

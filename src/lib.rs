@@ -102,6 +102,7 @@ pub mod tool;
 
 pub use client::builder::ClientBuilder;
 pub use client::handle::Client;
+pub use client::stream::MessageStream;
 pub use error::{Error, ErrorKind, Result};
 pub use messages::content::ContentBlock;
 pub use messages::conversation::Conversation;
@@ -111,6 +112,8 @@ pub use messages::request::MessageRequest;
 pub use run_loop::run::Run;
 pub use runner::builder::ToolRunner;
 pub use runner::error::RunError;
+pub use runner::events::RunEvent;
+pub use runner::stream::{DriveStream, RunStream};
 pub use tokio_util::sync::CancellationToken;
 pub use tool::context::ToolContext;
 pub use tool::definition::Tool;

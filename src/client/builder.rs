@@ -16,6 +16,7 @@ use super::http_client;
 use super::retry::RetryPolicy;
 use crate::error::{Error, ErrorKind, Result};
 use crate::messages::options::{DEFAULT_MAX_TOKENS, DEFAULT_MODEL, RequestDefaults};
+use crate::sse;
 
 /// Makes a [`Client`].
 ///
@@ -51,6 +52,7 @@ pub struct ClientBuilder {
     connect_timeout: Duration,
     idle_timeout: Duration,
     timeout: Option<Duration>,
+    max_event_bytes: usize,
     no_proxy: bool,
     http: Option<reqwest::Client>,
     /// The first header that could not be made.
@@ -89,6 +91,7 @@ impl ClientBuilder {
             connect_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(600),
             timeout: None,
+            max_event_bytes: sse::DEFAULT_CAP,
             no_proxy: false,
             http: None,
             invalid: None,
@@ -253,6 +256,13 @@ impl ClientBuilder {
         self
     }
 
+    /// The longest event that a stream may bring, in bytes; 64 MiB by default. Whole results of
+    /// the API's own tools come in one event.
+    pub fn max_event_bytes(mut self, bytes: usize) -> Self {
+        self.max_event_bytes = bytes;
+        self
+    }
+
     /// Uses no proxy, whatever the environment says.
     ///
     /// By default `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` (SOCKS included) and `NO_PROXY` count.
@@ -342,6 +352,7 @@ impl ClientBuilder {
                 connect_timeout,
                 idle_timeout: self.idle_timeout,
                 timeout: self.timeout,
+                max_event_bytes: self.max_event_bytes,
             }),
         })
     }
@@ -361,6 +372,7 @@ impl fmt::Debug for ClientBuilder {
             .field("connect_timeout", &self.connect_timeout)
             .field("idle_timeout", &self.idle_timeout)
             .field("timeout", &self.timeout)
+            .field("max_event_bytes", &self.max_event_bytes)
             .field("no_proxy", &self.no_proxy)
             .field("http_client", &self.http.as_ref().map(|_| ".."))
             .finish_non_exhaustive()

@@ -2,19 +2,20 @@
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
+use std::future::ready;
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use reqwest::{Response, Url};
+use reqwest::Url;
 use tokio::time::{Instant, sleep};
 
 use super::handle::Client;
 use super::idle::{Phase, within};
-use super::response::{MAX_REPLY, Reading, Reply};
+use super::response::{Answer, MAX_REPLY, Reading, Reply, Secrets};
 use super::retry::{self, Failure, RetryPolicy, Verdict};
-use super::transport::{self, Limits};
+use super::transport::{self, Limits, Total};
 use crate::error::{Error, Result};
 use crate::messages::ApiError;
 use crate::messages::options::CallOptions;
@@ -31,11 +32,13 @@ pub(crate) struct Call {
     retry: RetryPolicy,
 }
 
-/// The total limit, and the moment from which it counts.
-#[derive(Clone, Copy)]
-struct Total {
-    start: Instant,
-    limit: Duration,
+/// An attempt that failed and is followed by another one.
+#[derive(Debug)]
+pub(crate) struct Retry {
+    /// The number of the attempt that failed, from 1.
+    pub(crate) attempt: u32,
+    pub(crate) wait: Duration,
+    pub(crate) error: Error,
 }
 
 impl Call {
@@ -69,7 +72,7 @@ impl Call {
     }
 
     /// One attempt, up to the head of a 2xx response.
-    pub(crate) async fn send(&self) -> Result<Response> {
+    async fn send(&self) -> Result<Answer> {
         let inner = &self.client.inner;
         let limits = Limits { idle: self.idle, connect: inner.connect_timeout };
         let response = transport::send(&inner.http, &self.url, &self.headers, &self.segments, limits).await?;
@@ -81,14 +84,37 @@ impl Call {
         self.reading().json(self.send().await?).await
     }
 
-    /// Repeats an attempt as the retry policy says, within the total limit.
-    pub(crate) async fn run<T, F: Future<Output = Result<T>>>(&self, attempt: impl Fn() -> F) -> Result<T> {
+    /// One attempt, up to the head of a stream of events.
+    pub(crate) async fn send_for_events(&self) -> Result<Answer> {
+        self.reading().events(self.send().await?).await
+    }
+
+    /// Repeats an attempt as the retry policy says, within the total limit. The attempt gets its
+    /// number, from 1.
+    pub(crate) async fn run<T, F: Future<Output = Result<T>>>(
+        &self,
+        attempt: impl Fn(u32) -> F,
+    ) -> Result<T> {
+        self.run_with(attempt, |_| ready(())).await
+    }
+
+    /// As [`run`](Self::run), and tells of each retry before its wait.
+    pub(crate) async fn run_with<T, F, N>(
+        &self,
+        attempt: impl Fn(u32) -> F,
+        on_retry: impl Fn(Retry) -> N,
+    ) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+        N: Future<Output = ()>,
+    {
         let mut trail = Trail::default();
+        let attempts = self.attempts(&mut trail, attempt, on_retry);
         let outcome = match self.total {
-            None => self.attempts(&mut trail, attempt).await,
+            None => attempts.await,
             Some(Total { start, limit }) => {
                 // The attempts before may have used up some of the limit already.
-                match within(self.attempts(&mut trail, attempt), limit, || start).await {
+                match within(attempts, limit, || start).await {
                     Some(outcome) => outcome,
                     None => {
                         let error = Phase::Total.timed_out(limit, "timeout");
@@ -103,11 +129,16 @@ impl Call {
         outcome.map_err(|error| error.with_attempts(trail.attempts))
     }
 
-    async fn attempts<T, F: Future<Output = Result<T>>>(
+    async fn attempts<T, F, N>(
         &self,
         trail: &mut Trail,
-        attempt: impl Fn() -> F,
-    ) -> Result<T> {
+        attempt: impl Fn(u32) -> F,
+        on_retry: impl Fn(Retry) -> N,
+    ) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+        N: Future<Output = ()>,
+    {
         loop {
             let retries = trail.attempts;
             trail.attempts += 1;
@@ -115,18 +146,19 @@ impl Call {
             // The task of a pooled connection gets a turn first: where a server sent what nobody asked
             // for, it sees that now and closes, and the next reply is not taken for this one.
             tokio::task::yield_now().await;
-            let error = match attempt().await {
+            let error = match attempt(trail.attempts).await {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
 
             let error_code = error.api_error().and_then(ApiError::error_code);
-            let failure = Failure::of(&error, error_code.as_deref());
-            let is_transient = retry::is_transient(failure);
-            let verdict = match retry::verdict(failure, retries, self.retry, jitter()) {
+            let verdict =
+                retry::verdict(Failure::of(&error, error_code.as_deref()), retries, self.retry, jitter());
+            let verdict = match verdict {
                 Verdict::Retry(wait) if self.is_beyond(wait) => Verdict::Stop,
                 verdict => verdict,
             };
+            let error = retry::judged(error).with_attempts(trail.attempts);
             let (kind, status, request_id) = (error.kind(), error.status(), error.request_id());
             match verdict {
                 Verdict::Stop => {
@@ -138,7 +170,7 @@ impl Call {
                         request_id,
                         "giving up"
                     );
-                    return Err(error.with_retryable(is_transient));
+                    return Err(error);
                 }
                 Verdict::Retry(wait) => {
                     tracing::warn!(
@@ -150,7 +182,8 @@ impl Call {
                         ?wait,
                         "the attempt failed, trying again after a wait"
                     );
-                    trail.last = Some(error);
+                    trail.last = Some(error.clone());
+                    on_retry(Retry { attempt: trail.attempts, wait, error }).await;
                     sleep(wait).await;
                 }
             }
@@ -163,7 +196,21 @@ impl Call {
     }
 
     fn reading(&self) -> Reading<'_> {
-        Reading { idle: self.idle, cap: MAX_REPLY, sent: &self.headers, url: &self.url }
+        Reading { idle: self.idle, cap: MAX_REPLY, secrets: self.secrets() }
+    }
+
+    pub(crate) fn secrets(&self) -> Secrets<'_> {
+        Secrets { headers: &self.headers, url: &self.url }
+    }
+
+    /// The total limit, for a reply that is read after the call has returned.
+    pub(crate) fn total(&self) -> Option<Total> {
+        self.total
+    }
+
+    /// The longest event that a stream may have.
+    pub(crate) fn max_event_bytes(&self) -> usize {
+        self.client.inner.max_event_bytes
     }
 }
 

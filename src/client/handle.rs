@@ -7,12 +7,14 @@ use std::time::Duration;
 use super::auth::Auth;
 use super::base_url::BaseUrl;
 use super::builder::ClientBuilder;
-use super::call::Call;
+use super::call::{Call, Retry};
 use super::headers::ClientHeaders;
 use super::retry::RetryPolicy;
+use super::stream::MessageStream;
 use crate::error::{Error, Result};
 use crate::messages::options::RequestDefaults;
-use crate::messages::{Message, MessageRequest};
+use crate::messages::request::Mode;
+use crate::messages::{Message, MessageRequest, StreamEvent};
 
 /// A client of the Messages API.
 ///
@@ -44,6 +46,7 @@ pub(super) struct Inner {
     pub(super) connect_timeout: Option<Duration>,
     pub(super) idle_timeout: Duration,
     pub(super) timeout: Option<Duration>,
+    pub(super) max_event_bytes: usize,
 }
 
 impl Client {
@@ -65,7 +68,8 @@ impl Client {
     ///
     /// Replies that take minutes are better streamed: between here and the API something may give
     /// up on a silent connection. A request for more than 21,333 tokens is therefore refused
-    /// unless a total limit is set on the request or the client.
+    /// unless a total limit is set on the request or the client;
+    /// [`create_streamed`](Self::create_streamed) takes it.
     ///
     /// # Errors
     ///
@@ -81,17 +85,16 @@ impl Client {
     /// Dropping the future cancels the request. The reply is lost; the request can be sent again.
     pub async fn create(&self, request: &MessageRequest) -> Result<Message> {
         request.check()?;
-        let defaults = &self.inner.defaults;
-        let options = request.options();
-        let max_tokens = request.max_tokens_or(defaults);
-        if max_tokens > MAX_PLAIN_TOKENS && options.timeout.or(self.inner.timeout).is_none() {
+        if self.is_too_long_to_be_silent(request) && self.total_limit(request).is_none() {
+            let max_tokens = request.max_tokens_or(&self.inner.defaults);
             return Err(Error::request(format!(
-                "{max_tokens} max_tokens may take longer than ten minutes: stream the request, or set a total \
-                 `timeout` on it or on the client to send it plain (no check up to {MAX_PLAIN_TOKENS})"
+                "{max_tokens} max_tokens may take longer than ten minutes: use `create_streamed` or `stream`, or set \
+                 a total `timeout` on the request or on the client to send it plain (no check up to \
+                 {MAX_PLAIN_TOKENS})"
             )));
         }
-        let call = &Call::new(self, MESSAGES, request.segments_with(defaults)?, options)?;
-        call.run(|| async move {
+        let call = &self.call(request, Mode::Plain)?;
+        call.run(|_| async move {
             let reply = call.send_for_json().await?;
             match Message::from_json(reply.text) {
                 Ok(message) => Ok(message.with_response(reply.headers)),
@@ -99,6 +102,121 @@ impl Client {
             }
         })
         .await
+    }
+
+    /// Sends a request and gives the events of the reply as they come.
+    ///
+    /// It returns when the reply has begun. Until then a failure is retried as in
+    /// [`create`](Self::create); from then on it is an error of the stream, with the reply as far as
+    /// it came. Nothing runs behind the stream: it reads when it is asked for the next event, and
+    /// what is not asked for stays with the server. Pauses of the reader are no timeouts.
+    ///
+    /// ```no_run
+    /// use agentloop::messages::{Delta, StreamEvent};
+    /// use agentloop::{Client, MessageRequest};
+    ///
+    /// # async fn run(client: Client) -> agentloop::Result<()> {
+    /// let request = MessageRequest::from("Write a sonnet");
+    /// let mut stream = client.stream(&request).await?;
+    /// while let Some(event) = stream.next().await {
+    ///     if let StreamEvent::ContentBlockDelta { delta: Delta::Text(text), .. } = event? {
+    ///         print!("{text}");
+    ///     }
+    /// }
+    /// let message = stream.final_message().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create), without its limit of tokens, and
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) for a response that is no stream of events.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime with IO and time switched on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request, which can be sent again.
+    pub async fn stream(&self, request: &MessageRequest) -> Result<MessageStream> {
+        let call = &self.call(request, Mode::Streamed)?;
+        call.run(|attempt| MessageStream::open(call, attempt)).await
+    }
+
+    /// Sends a request as a stream and waits for the whole reply: [`create`](Self::create) for
+    /// replies that take long.
+    ///
+    /// Nobody sees the events, so a stream that breaks anywhere is thrown away whole, and the
+    /// request is retried as for [`create`](Self::create). The message is the one that a plain
+    /// request gets, but for the spelling of its strings.
+    ///
+    /// # Errors
+    ///
+    /// As [`stream`](Self::stream). [`Error::partial_message`] has what came of the last attempt.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime with IO and time switched on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request. The reply is lost; the request can be sent again.
+    pub async fn create_streamed(&self, request: &MessageRequest) -> Result<Message> {
+        let call = &self.call(request, Mode::Streamed)?;
+        call.run(|attempt| async move { MessageStream::open(call, attempt).await?.final_message().await })
+            .await
+    }
+
+    /// [`create`](Self::create), by a stream where the reply may take too long without one.
+    pub(crate) async fn create_somehow(&self, request: &MessageRequest) -> Result<Message> {
+        match self.is_too_long_to_be_silent(request) {
+            true => self.create_streamed(request).await,
+            false => self.create(request).await,
+        }
+    }
+
+    /// [`create_streamed`](Self::create_streamed) with the events told as they come. A stream that
+    /// broke after its first event is started again only if `restarts` says so.
+    pub(crate) async fn create_observed<E, N>(
+        &self,
+        request: &MessageRequest,
+        restarts: bool,
+        on_event: impl Fn(StreamEvent) -> E,
+        on_retry: impl Fn(Retry) -> N,
+    ) -> Result<Message>
+    where
+        E: Future<Output = ()>,
+        N: Future<Output = ()>,
+    {
+        let call = &self.call(request, Mode::Streamed)?;
+        let on_event = &on_event;
+        let attempt = |attempt| async move {
+            let mut stream = MessageStream::open(call, attempt).await?;
+            while let Some(event) = stream.next().await {
+                match event {
+                    Ok(event) => on_event(event).await,
+                    Err(error) if restarts => return Err(error),
+                    // The stream gives its first event, which was there when it was opened, first.
+                    Err(error) => return Err(error.with_delivered()),
+                }
+            }
+            stream.final_message().await
+        };
+        call.run_with(attempt, on_retry).await
+    }
+
+    fn call(&self, request: &MessageRequest, mode: Mode) -> Result<Call> {
+        request.check()?;
+        Call::new(self, MESSAGES, request.segments_with(&self.inner.defaults, mode)?, request.options())
+    }
+
+    fn total_limit(&self, request: &MessageRequest) -> Option<Duration> {
+        request.options().timeout.or(self.inner.timeout)
+    }
+
+    fn is_too_long_to_be_silent(&self, request: &MessageRequest) -> bool {
+        request.max_tokens_or(&self.inner.defaults) > MAX_PLAIN_TOKENS
     }
 }
 
@@ -114,6 +232,7 @@ impl fmt::Debug for Client {
             .field("connect_timeout", &inner.connect_timeout)
             .field("idle_timeout", &inner.idle_timeout)
             .field("timeout", &inner.timeout)
+            .field("max_event_bytes", &inner.max_event_bytes)
             .finish_non_exhaustive()
     }
 }

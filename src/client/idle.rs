@@ -1,11 +1,11 @@
 //! Limits of time that count from the last progress.
 
 use std::future::poll_fn;
-use std::pin::pin;
-use std::task::{Poll, ready};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 use crate::error::{Error, ErrorKind};
 
@@ -16,6 +16,8 @@ pub(crate) enum Phase {
     Send,
     Headers,
     Body,
+    /// In a stream that brought no event yet.
+    FirstEvent,
     Total,
 }
 
@@ -27,6 +29,7 @@ impl Phase {
             Self::Send => "sending the request body made no progress",
             Self::Headers => "waiting for the response headers brought nothing",
             Self::Body => "reading the response body made no progress",
+            Self::FirstEvent => "no event of the stream had come yet, and reading it made no progress",
             Self::Total => "the call as a whole did not end",
         };
         Error::new(ErrorKind::Timeout, format!("{what} within {limit:?} (the limit of `{setter}`)"))
@@ -44,22 +47,38 @@ pub(crate) async fn within<F: Future>(
 ) -> Option<F::Output> {
     let mut work = pin!(work);
     let mut timer = pin!(sleep(limit));
-    poll_fn(|cx| {
-        if let Poll::Ready(output) = work.as_mut().poll(cx) {
-            return Poll::Ready(Some(output));
-        }
-        loop {
-            ready!(timer.as_mut().poll(cx));
-            match last_progress().checked_add(limit) {
-                Some(deadline) if deadline > Instant::now() => timer.as_mut().reset(deadline),
-                Some(_) => return Poll::Ready(None),
-                // A limit beyond what the clock can hold is never reached.
-                None => return Poll::Pending,
-            }
-        }
+    poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => poll_expired(timer.as_mut(), limit, &last_progress, cx).map(|()| None),
     })
     .await
 }
+
+/// Ready once `limit` has passed since `last_progress()`. The timer may be set to any moment
+/// before that.
+pub(crate) fn poll_expired(
+    mut timer: Pin<&mut Sleep>,
+    limit: Duration,
+    last_progress: impl Fn() -> Instant,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    loop {
+        ready!(timer.as_mut().poll(cx));
+        let now = Instant::now();
+        match last_progress().checked_add(limit) {
+            Some(deadline) if deadline > now => timer.as_mut().reset(deadline),
+            // Nobody looked in time. What came meanwhile may wait for the task of the connection,
+            // which gets a turn.
+            Some(_) if now.duration_since(timer.deadline()) > LATE => timer.as_mut().reset(now + LATE),
+            Some(_) => return Poll::Ready(()),
+            // A limit beyond what the clock can hold is never reached.
+            None => return Poll::Pending,
+        }
+    }
+}
+
+/// A timer that is looked at later than this was not looked at in time.
+const LATE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
@@ -122,6 +141,7 @@ mod tests {
             (Phase::Send, "sending"),
             (Phase::Headers, "headers"),
             (Phase::Body, "body"),
+            (Phase::FirstEvent, "no event"),
             (Phase::Total, "whole"),
         ] {
             let error = phase.timed_out(Duration::from_millis(1500), "the_setter");

@@ -22,9 +22,12 @@ mod http_client;
 mod idle;
 mod response;
 pub(crate) mod retry;
+pub(crate) mod stream;
 mod transport;
 
+pub(crate) use call::Retry;
 pub(crate) use handle::Client;
 
 pub use crate::messages::options::{DEFAULT_MAX_TOKENS, DEFAULT_MODEL};
 pub use auth::Auth;
+pub use stream::TextStream;

@@ -1,5 +1,6 @@
 //! What a response means: its text, or a typed error.
 
+use std::future::poll_fn;
 use std::time::Duration;
 
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, SET_COOKIE};
@@ -7,7 +8,8 @@ use http::{HeaderMap, StatusCode};
 use reqwest::{Response, Url};
 
 use super::base_url::without_query;
-use super::transport::read;
+use super::idle::Phase;
+use super::transport::Incoming;
 use crate::error::{Error, ErrorKind, Result};
 use crate::messages::ApiError;
 use crate::messages::json::{Fields, is_null};
@@ -20,14 +22,27 @@ pub(crate) struct Reply {
     pub(crate) text: String,
 }
 
+/// A response whose body is not read yet.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Incoming,
+}
+
 /// How a response is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading<'a> {
     pub(crate) idle: Duration,
     /// The longest text that is taken in.
     pub(crate) cap: usize,
-    /// The request's headers: their secrets are cut out of error texts, since proxies echo them.
-    pub(crate) sent: &'a HeaderMap,
+    pub(crate) secrets: Secrets<'a>,
+}
+
+/// What was sent and must not show: servers and proxies echo it in their errors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Secrets<'a> {
+    /// The request's headers.
+    pub(crate) headers: &'a HeaderMap,
     /// The URL, whose query may hold a key.
     pub(crate) url: &'a Url,
 }
@@ -37,26 +52,28 @@ pub(crate) const MAX_REPLY: usize = 256 * 1024 * 1024;
 
 impl Reading<'_> {
     /// Lets a 2xx response through and turns every other into its error.
-    pub(crate) async fn success(self, mut response: Response) -> Result<Response> {
-        let status = response.status();
-        if status.is_success() {
-            return Ok(response);
+    pub(crate) async fn success(self, response: Response) -> Result<Answer> {
+        let (parts, body) = http::Response::from(response).into_parts();
+        let body = Incoming::new(body, self.idle);
+        let mut answer = Answer { status: parts.status, headers: parts.headers, body };
+        if answer.status.is_success() {
+            return Ok(answer);
         }
-        let headers = kept(response.headers());
+        let (status, headers) = (answer.status, kept(&answer.headers));
         if status.is_redirection() {
-            return Err(redirect(&response).with_response(status, headers));
+            return Err(self.redirect(&answer).with_response(status, headers));
         }
         let mut body = Vec::new();
-        let cut = match encoding(response.headers()) {
+        let cut = match encoding(&answer.headers) {
             Some(encoding) => Some(coded(&encoding)),
-            None => fill(&mut body, &mut response, self.idle, MAX_ERROR).await.err(),
+            None => fill(&mut body, &mut answer.body, MAX_ERROR).await.err(),
         };
-        let text = self.redact(&body);
-        let error = match self.api_error(&text) {
+        let text = self.secrets.redact(&body);
+        let error = match self.secrets.api_error(&text) {
             Some(api) => {
                 Error::new(ErrorKind::Api, format!("the API answered {}", code(status))).with_api(api)
             }
-            None => self.foreign(ErrorKind::Api, &response, &text),
+            None => foreign(ErrorKind::Api, &answer, &text),
         };
         let error = match cut {
             Some(cut) => error.with_source(cut),
@@ -66,41 +83,36 @@ impl Reading<'_> {
     }
 
     /// Reads the JSON text of a 2xx response; an error object inside is an error.
-    pub(crate) async fn json(self, mut response: Response) -> Result<Reply> {
-        let status = response.status();
-        let headers = kept(response.headers());
-        match self.text(&mut response).await {
+    pub(crate) async fn json(self, mut answer: Answer) -> Result<Reply> {
+        let (status, headers) = (answer.status, kept(&answer.headers));
+        match self.text(&mut answer).await {
             Ok(text) => Ok(Reply { status, headers, text }),
             Err(error) => Err(error.with_response(status, headers)),
         }
     }
 
-    async fn text(self, response: &mut Response) -> Result<String> {
-        if let Some(encoding) = encoding(response.headers()) {
+    async fn text(self, answer: &mut Answer) -> Result<String> {
+        if let Some(encoding) = encoding(&answer.headers) {
             return Err(coded(&encoding));
         }
-        let media_type = media_type(response.headers());
+        let media_type = media_type(&answer.headers);
         if media_type.as_deref() == Some(EVENT_STREAM) {
-            return Err(self.foreign(ErrorKind::Decode, response, ""));
+            return Err(foreign(ErrorKind::Decode, answer, ""));
         }
         let is_json = media_type.as_deref().is_none_or(is_json);
         let cap = if is_json { self.cap } else { MAX_ERROR };
         let announced =
-            response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+            answer.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         if is_json && announced.is_some_and(|length: u64| length > cap as u64) {
             return Err(too_long(cap));
         }
         let mut body = Vec::new();
-        let complete = fill(&mut body, response, self.idle, cap).await?;
+        let complete = fill(&mut body, &mut answer.body, cap).await?;
         if body.iter().all(u8::is_ascii_whitespace) {
-            return Err(Error::new(
-                ErrorKind::Decode,
-                format!("the API answered {} with an empty body", code(response.status())),
-            )
-            .with_retryable(true));
+            return Err(empty(answer.status));
         }
         if !is_json {
-            return Err(self.foreign(ErrorKind::Decode, response, &self.redact(&body)));
+            return Err(foreign(ErrorKind::Decode, answer, &self.secrets.redact(&body)));
         }
         if !complete {
             return Err(too_long(cap));
@@ -108,10 +120,39 @@ impl Reading<'_> {
         let text = String::from_utf8(body).map_err(|error| {
             Error::new(ErrorKind::Decode, "the reply is not UTF-8").with_source(error.utf8_error())
         })?;
-        match self.error_inside(&text, response.status()) {
+        match self.error_inside(&text, answer.status) {
             Some(error) => Err(error),
             None => Ok(text),
         }
+    }
+
+    /// Lets the body of a 2xx response through if it is a stream of events, and turns everything
+    /// else into its error.
+    pub(crate) async fn events(self, mut answer: Answer) -> Result<Answer> {
+        let error = if let Some(encoding) = encoding(&answer.headers) {
+            coded(&encoding)
+        } else {
+            match media_type(&answer.headers).as_deref() {
+                None | Some(EVENT_STREAM) => return Ok(answer),
+                Some(_) => self.no_events(&mut answer).await,
+            }
+        };
+        Err(error.with_response(answer.status, kept(&answer.headers)))
+    }
+
+    async fn no_events(self, answer: &mut Answer) -> Error {
+        let mut body = Vec::new();
+        if let Err(error) = fill(&mut body, &mut answer.body, MAX_ERROR).await {
+            return error;
+        }
+        if body.iter().all(u8::is_ascii_whitespace) {
+            return empty(answer.status);
+        }
+        let text = self.secrets.redact(&body);
+        self.error_inside(&text, answer.status).unwrap_or_else(|| {
+            let error = foreign(ErrorKind::Decode, answer, &text);
+            error.with_source("a stream of events (text/event-stream) was asked for")
+        })
     }
 
     fn error_inside(self, text: &str, status: StatusCode) -> Option<Error> {
@@ -128,29 +169,40 @@ impl Reading<'_> {
         }
         let message = format!("the API answered {} with an error inside", code(status));
         let error = Error::new(ErrorKind::Api, message);
-        Some(match self.api_error(&self.redact(text.as_bytes())) {
+        Some(match self.secrets.api_error(&self.secrets.redact(text.as_bytes())) {
             Some(api) => error.with_api(api),
             None => error,
         })
     }
 
-    /// The error for a body that the API does not send. JSON is never shown: it may hold a prompt.
-    fn foreign(self, kind: ErrorKind, response: &Response, text: &str) -> Error {
-        let mut message = format!("the API answered {}", code(response.status()));
-        match media_type(response.headers()) {
-            Some(media_type) => {
-                message.push_str(" with ");
-                message.push_str(&excerpt(&media_type, 80));
+    fn redirect(self, answer: &Answer) -> Error {
+        let target = answer.headers.get(LOCATION).and_then(|location| {
+            let url = self.secrets.url.join(location.to_str().ok()?).ok()?;
+            url.has_host().then(|| format!(" to {}", excerpt(&without_query(&url), 200)))
+        });
+        Error::new(
+            ErrorKind::Decode,
+            format!(
+                "the server answered {}{}: redirects are not followed, set `base_url` to where the API is",
+                code(answer.status),
+                target.unwrap_or_default()
+            ),
+        )
+    }
+}
+
+impl Secrets<'_> {
+    /// The error that an event of a stream tells.
+    pub(crate) fn error_event(self, data: &str, status: StatusCode) -> Error {
+        let message = format!("the API answered {} with an error in the stream", code(status));
+        match self.api_error(&self.redact(data.as_bytes())) {
+            Some(api) => Error::new(ErrorKind::Api, message).with_api(api),
+            None if data.trim_start().starts_with(['{', '[']) => Error::new(ErrorKind::Api, message),
+            None => {
+                let text = excerpt(&self.redact(data.as_bytes()), 200);
+                Error::new(ErrorKind::Api, format!("{message}: {text}"))
             }
-            None => message.push_str(" without a content type"),
         }
-        let hidden = media_type(response.headers()).is_none_or(|kind| is_json(&kind) || kind == EVENT_STREAM)
-            || text.trim_start().starts_with(['{', '[']);
-        if !hidden && !text.trim().is_empty() {
-            message.push_str(": ");
-            message.push_str(&excerpt(text, 200));
-        }
-        Error::new(kind, message)
     }
 
     /// The text of a body without the secrets that were sent: servers and proxies echo them.
@@ -159,7 +211,7 @@ impl Reading<'_> {
     }
 
     fn without_secrets(self, mut text: String) -> String {
-        let values = self.sent.values().filter(|value| value.is_sensitive());
+        let values = self.headers.values().filter(|value| value.is_sensitive());
         let values = values.filter_map(|value| value.to_str().ok()).chain(self.url.query());
         // A secret may stand beside a scheme, a name or another secret.
         let pieces =
@@ -187,9 +239,28 @@ pub(crate) fn kept(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
+/// The error for a body that the API does not send. JSON is never shown: it may hold a prompt.
+fn foreign(kind: ErrorKind, answer: &Answer, text: &str) -> Error {
+    let mut message = format!("the API answered {}", code(answer.status));
+    match media_type(&answer.headers) {
+        Some(media_type) => {
+            message.push_str(" with ");
+            message.push_str(&excerpt(&media_type, 80));
+        }
+        None => message.push_str(" without a content type"),
+    }
+    let hidden = media_type(&answer.headers).is_none_or(|kind| is_json(&kind) || kind == EVENT_STREAM)
+        || text.trim_start().starts_with(['{', '[']);
+    if !hidden && !text.trim().is_empty() {
+        message.push_str(": ");
+        message.push_str(&excerpt(text, 200));
+    }
+    Error::new(kind, message)
+}
+
 /// Appends a body up to `cap`; false if it is longer.
-async fn fill(body: &mut Vec<u8>, response: &mut Response, idle: Duration, cap: usize) -> Result<bool> {
-    while let Some(piece) = read(response, idle).await? {
+async fn fill(body: &mut Vec<u8>, incoming: &mut Incoming, cap: usize) -> Result<bool> {
+    while let Some(piece) = poll_fn(|cx| incoming.poll_read(cx, Phase::Body)).await? {
         let room = cap - body.len();
         body.extend_from_slice(&piece[..piece.len().min(room)]);
         if piece.len() > room {
@@ -197,21 +268,6 @@ async fn fill(body: &mut Vec<u8>, response: &mut Response, idle: Duration, cap: 
         }
     }
     Ok(true)
-}
-
-fn redirect(response: &Response) -> Error {
-    let target = response.headers().get(LOCATION).and_then(|location| {
-        let url: Url = response.url().join(location.to_str().ok()?).ok()?;
-        url.has_host().then(|| format!(" to {}", excerpt(&without_query(&url), 200)))
-    });
-    Error::new(
-        ErrorKind::Decode,
-        format!(
-            "the server answered {}{}: redirects are not followed, set `base_url` to where the API is",
-            code(response.status()),
-            target.unwrap_or_default()
-        ),
-    )
 }
 
 fn encoding(headers: &HeaderMap) -> Option<String> {
@@ -225,6 +281,12 @@ fn coded(encoding: &str) -> Error {
         ErrorKind::Decode,
         format!("the body came with content encoding {encoding}, which was not asked for"),
     )
+}
+
+/// A body that is not there says nothing about the request, so it is asked for again.
+pub(crate) fn empty(status: StatusCode) -> Error {
+    Error::new(ErrorKind::Decode, format!("the API answered {} with an empty body", code(status)))
+        .with_retryable(true)
 }
 
 fn too_long(cap: usize) -> Error {
@@ -287,7 +349,8 @@ mod tests {
 
     async fn json(response: Response, cap: usize) -> Result<String> {
         let (sent, url) = (HeaderMap::new(), Url::parse("http://h/").unwrap());
-        let reading = Reading { idle: Duration::from_secs(5), cap, sent: &sent, url: &url };
+        let reading =
+            Reading { idle: Duration::from_secs(5), cap, secrets: Secrets { headers: &sent, url: &url } };
         reading.json(reading.success(response).await?).await.map(|reply| reply.text)
     }
 
@@ -396,7 +459,11 @@ mod tests {
         key.set_sensitive(true);
         let sent = HeaderMap::from_iter([(http::header::AUTHORIZATION, key)]);
         let url = Url::parse("http://h/").unwrap();
-        let reading = Reading { idle: Duration::from_secs(5), cap: 1000, sent: &sent, url: &url };
+        let reading = Reading {
+            idle: Duration::from_secs(5),
+            cap: 1000,
+            secrets: Secrets { headers: &sent, url: &url },
+        };
         let page = "x-header: sk-SENTINEL";
         let object = r#"{"error":{"type":"authentication_error","message":"bad key sk-SENTINEL"}}"#;
         for (content_type, body) in [("text/plain", page), ("application/json", object)] {

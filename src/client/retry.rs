@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 
 use crate::error::{Error, ErrorKind};
-use crate::messages::ApiErrorType;
+use crate::messages::{ApiError, ApiErrorType};
 
 /// What a failed attempt says about the next one.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,8 @@ pub(crate) struct Failure<'a> {
     pub(crate) headers: &'a HeaderMap,
     /// A 2xx response without a body.
     pub(crate) empty_body: bool,
+    /// Something of the reply reached the caller.
+    pub(crate) delivered: bool,
 }
 
 /// How often and how long a caller wants to wait.
@@ -36,7 +38,7 @@ pub(crate) enum Verdict {
 
 /// Judges a failed attempt. `retries` counts the retries already taken, `jitter` is in `0.0..1.0`.
 pub(crate) fn verdict(failure: Failure<'_>, retries: u32, policy: RetryPolicy, jitter: f64) -> Verdict {
-    if retries >= policy.max_retries || !is_transient(failure) {
+    if failure.delivered || retries >= policy.max_retries || !is_transient(failure) {
         return Verdict::Stop;
     }
     match server_wait(failure.headers) {
@@ -71,6 +73,13 @@ pub(crate) fn is_transient(failure: Failure<'_>) -> bool {
         },
         ErrorKind::Config | ErrorKind::Request => false,
     }
+}
+
+/// An error that says whether the same request may succeed later.
+pub(crate) fn judged(error: Error) -> Error {
+    let error_code = error.api_error().and_then(ApiError::error_code);
+    let is_transient = is_transient(Failure::of(&error, error_code.as_deref()));
+    error.with_retryable(is_transient)
 }
 
 /// The wait that a response asks for, `None` if it asks for none or for a useless one.
@@ -119,6 +128,7 @@ impl<'a> Failure<'a> {
             error_code,
             headers: error.headers(),
             empty_body: error.kind() == ErrorKind::Decode && error.is_retryable(),
+            delivered: error.was_delivered(),
         }
     }
 }
@@ -151,6 +161,7 @@ mod tests {
             error_code: None,
             headers,
             empty_body: false,
+            delivered: false,
         }
     }
 

@@ -1,14 +1,18 @@
 //! One attempt: a request out, the head of its response in.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
+use http_body::Body as _;
 use reqwest::{Body, Request, Response, Url};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::body::{Progress, SegmentBody, Sent};
-use super::idle::{Phase, within};
+use super::idle::{Phase, poll_expired, within};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The limits of one attempt.
@@ -43,12 +47,74 @@ pub(crate) async fn send(
     }
 }
 
-/// The next piece of a response body, `None` at its end.
-pub(crate) async fn read(response: &mut Response, idle: Duration) -> Result<Option<Bytes>> {
-    let start = tokio::time::Instant::now();
-    match within(response.chunk(), idle, || start).await {
-        Some(outcome) => outcome.map_err(|error| failed(error, None)),
-        None => Err(Phase::Body.timed_out(idle, "idle_timeout")),
+/// The body of a response, read against the clock. Time counts while somebody waits for it: a
+/// reader that pauses is not timed out.
+pub(crate) struct Incoming {
+    body: Body,
+    idle: Duration,
+    total: Option<Total>,
+    timers: Option<Timers>,
+    /// Since when the next piece is waited for.
+    waiting: Option<Instant>,
+}
+
+struct Timers {
+    idle: Pin<Box<Sleep>>,
+    total: Pin<Box<Sleep>>,
+}
+
+/// The total limit of a call, and the moment from which it counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Total {
+    pub(crate) start: Instant,
+    pub(crate) limit: Duration,
+}
+
+impl Incoming {
+    pub(crate) fn new(body: Body, idle: Duration) -> Self {
+        Self { body, idle, total: None, timers: None, waiting: None }
+    }
+
+    /// Lets a total limit end the reading too, where nothing around it does.
+    pub(crate) fn limit(&mut self, total: Option<Total>) {
+        self.total = total;
+        self.timers = None;
+    }
+
+    /// The next piece, `None` at the end. `phase` is what a limit of time tells.
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, phase: Phase) -> Poll<Result<Option<Bytes>>> {
+        loop {
+            match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    // Trailers are no part of the body.
+                    let Ok(bytes) = frame.into_data() else { continue };
+                    self.waiting = None;
+                    return Poll::Ready(Ok(Some(bytes)));
+                }
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(failed(error, None))),
+                Poll::Ready(None) => return Poll::Ready(Ok(None)),
+                Poll::Pending => {
+                    let (limit, setter, phase) = ready!(self.poll_limits(cx, phase));
+                    return Poll::Ready(Err(phase.timed_out(limit, setter)));
+                }
+            }
+        }
+    }
+
+    fn poll_limits(&mut self, cx: &mut Context<'_>, phase: Phase) -> Poll<(Duration, &'static str, Phase)> {
+        let since = *self.waiting.get_or_insert_with(Instant::now);
+        let total = self.total;
+        let timers = self.timers.get_or_insert_with(|| Timers {
+            idle: Box::pin(sleep(self.idle)),
+            total: Box::pin(sleep(total.map_or(Duration::MAX, |total| total.limit))),
+        });
+        if let Some(Total { start, limit }) = total
+            && poll_expired(timers.total.as_mut(), limit, || start, cx).is_ready()
+        {
+            return Poll::Ready((limit, "timeout", Phase::Total));
+        }
+        poll_expired(timers.idle.as_mut(), self.idle, || since, cx)
+            .map(|()| (self.idle, "idle_timeout", phase))
     }
 }
 

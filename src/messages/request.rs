@@ -53,6 +53,13 @@ pub struct MessageRequest {
     error: Option<Error>,
 }
 
+/// How the reply to a request comes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mode {
+    Plain,
+    Streamed,
+}
+
 impl MessageRequest {
     /// A request for a model, with the limit of output tokens (thinking included).
     pub fn new(model: impl Into<String>, max_tokens: u64) -> Self {
@@ -359,12 +366,16 @@ impl MessageRequest {
     /// [`DEFAULT_MODEL`]: crate::client::DEFAULT_MODEL
     /// [`DEFAULT_MAX_TOKENS`]: crate::client::DEFAULT_MAX_TOKENS
     pub fn segments(&self) -> Result<Vec<Bytes>> {
-        self.segments_with(&RequestDefaults::default())
+        self.segments_with(&RequestDefaults::default(), Mode::Plain)
     }
 
-    pub(crate) fn segments_with(&self, defaults: &RequestDefaults) -> Result<Vec<Bytes>> {
+    pub(crate) fn segments_with(&self, defaults: &RequestDefaults, mode: Mode) -> Result<Vec<Bytes>> {
         self.check()?;
-        Ok(self.conversation.segments(self.head(defaults), "]}"))
+        let tail = match mode {
+            Mode::Plain => "]}",
+            Mode::Streamed => "],\"stream\":true}",
+        };
+        Ok(self.conversation.segments(self.head(defaults), tail))
     }
 
     /// Everything before the messages.

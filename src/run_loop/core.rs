@@ -157,6 +157,12 @@ impl RunLoop {
         &self.inner.repairs
     }
 
+    /// The cap on requests.
+    #[must_use]
+    pub fn max_iterations(&self) -> u32 {
+        self.inner.rules.max_iterations
+    }
+
     /// The names that the driver has to have handlers for.
     pub(crate) fn handlers(&self) -> impl Iterator<Item = &str> {
         self.inner.rules.handlers.iter().map(|name| &**name)

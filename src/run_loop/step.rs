@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::batch::{Batch, Call, SlotState};
+use super::batch::{Batch, Call, Slot, SlotState};
 use super::core::Inner;
 use super::stop::{Ended, Stop};
 use crate::messages::{Message, MessageRequest};
@@ -108,6 +108,26 @@ impl CallStep<'_> {
         };
         self.inner.note_why_open();
         may_start
+    }
+
+    /// True if [`start`](Self::start) would let the call run.
+    pub(crate) fn may_start(&self, ticket: Ticket) -> bool {
+        self.slot(ticket).is_some_and(|slot| matches!(slot.state, SlotState::Waiting))
+    }
+
+    /// The result of a call as the model will read it: a `tool_result` block. `None` until there
+    /// is one.
+    #[must_use]
+    pub fn result(&self, ticket: Ticket) -> Option<&RawValue> {
+        match &self.slot(ticket)?.state {
+            SlotState::Refused(result) | SlotState::Settled(result) => Some(result),
+            SlotState::Waiting | SlotState::Started => None,
+        }
+    }
+
+    fn slot(&self, ticket: Ticket) -> Option<&Slot> {
+        let batch = self.batch().filter(|_| ticket.iteration == self.inner.iterations)?;
+        batch.slots.get(ticket.slot)
     }
 
     /// Gives the result of a call. The first result stays: false if there was one.

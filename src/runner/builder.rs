@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::events::{Callback, RunEvent};
 use crate::error::{Error, Result};
 use crate::messages::MessageRequest;
 use crate::run_loop::{AT_LEAST_ONE, Rules, RunLoop};
@@ -66,6 +67,8 @@ pub(super) struct Inner {
     pub(super) tool_timeout: Option<Duration>,
     pub(super) states: States,
     pub(super) cancellation: CancellationToken,
+    pub(super) on_event: Option<Callback>,
+    pub(super) restart_streams: bool,
     rules: Rules,
     error: Option<Error>,
 }
@@ -78,6 +81,8 @@ impl Default for Inner {
             tool_timeout: None,
             states: States::default(),
             cancellation: CancellationToken::new(),
+            on_event: None,
+            restart_streams: false,
             rules: Rules::new(),
             error: None,
         }
@@ -187,6 +192,24 @@ impl ToolRunner {
         self.edit(|inner| inner.cancellation = token)
     }
 
+    /// Tells of everything that happens in a run, in the order of [`RunEvent`], and streams every
+    /// turn for it (row J14). The function is called in the task of the run and must not block; a
+    /// panic in it is logged and changes nothing. A second one replaces the first.
+    ///
+    /// Once an event of a turn was told, a stream that breaks ends the run; see
+    /// [`restart_streams`](Self::restart_streams).
+    pub fn on_event(self, tell: impl Fn(&RunEvent) + Send + Sync + 'static) -> Self {
+        self.edit(|inner| inner.on_event = Some(Arc::new(tell)))
+    }
+
+    /// Sends a request again when its stream broke after events of it were told, within the
+    /// client's retries. [`RunEvent::Restart`] tells that the turn begins anew, and that what was
+    /// told of it counts no longer. Off by default. Without events it makes no difference: then
+    /// nobody has seen anything, and a broken stream is always retried.
+    pub fn restart_streams(self, restart: bool) -> Self {
+        self.edit(|inner| inner.restart_streams = restart)
+    }
+
     /// Returns the first error of a setter or a tool.
     ///
     /// # Errors
@@ -217,6 +240,8 @@ impl fmt::Debug for ToolRunner {
             .field("max_concurrency", &self.inner.max_concurrency)
             .field("tool_timeout", &self.inner.tool_timeout)
             .field("states", &self.inner.states)
+            .field("on_event", &self.inner.on_event.is_some())
+            .field("restart_streams", &self.inner.restart_streams)
             .field("rules", &self.inner.rules)
             .field("error", &self.inner.error)
             .finish_non_exhaustive()

@@ -1,14 +1,17 @@
 //! The driver: the only loop with an await.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::Instrument as _;
 
 use super::builder::ToolRunner;
 use super::error::RunError;
-use crate::client::Client;
-use crate::execute::Executor;
-use crate::messages::{MessageRequest, StopReason};
+use super::events::{Observer, RunEvent, Slot};
+use crate::client::{Client, Retry};
+use crate::error::Error;
+use crate::execute::{Executor, Progress};
+use crate::messages::{ContentBlock, Message, MessageRequest, StopReason};
 use crate::run_loop::{CallStep, Run, RunErrorKind, RunLoop, Step, Stop};
 use crate::tool::Tool;
 
@@ -32,11 +35,16 @@ impl ToolRunner {
     /// files. A blocking tool runs to its end.
     pub async fn run(&self, client: &Client, request: impl Into<MessageRequest>) -> Result<Run, RunError> {
         let run_loop = self.run_loop(request);
-        self.finish(client, run_loop).await
+        self.finish(client, run_loop, None).await
     }
 
-    async fn finish(&self, client: &Client, mut run_loop: RunLoop) -> Result<Run, RunError> {
-        match self.drive(client, &mut run_loop).await {
+    pub(super) async fn finish(
+        &self,
+        client: &Client,
+        mut run_loop: RunLoop,
+        slot: Option<&Slot>,
+    ) -> Result<Run, RunError> {
+        match self.drive_observed(client, &mut run_loop, slot).await {
             Ok(()) => run_loop.into_run().map_err(|run_loop| {
                 RunError::new(Stop::new(RunErrorKind::Request, "the loop is not done"), run_loop)
             }),
@@ -63,6 +71,15 @@ impl ToolRunner {
     /// calls that have a result keep it; calls that were started are known as started. What
     /// happens to tools that run is told at [`run`](Self::run).
     pub async fn drive(&self, client: &Client, run_loop: &mut RunLoop) -> Result<(), Stop> {
+        self.drive_observed(client, run_loop, None).await
+    }
+
+    pub(super) async fn drive_observed(
+        &self,
+        client: &Client,
+        run_loop: &mut RunLoop,
+        slot: Option<&Slot>,
+    ) -> Result<(), Stop> {
         self.check()?;
         let tools = self.inner.tools.iter().filter(|tool| tool.has_handler());
         let names: HashSet<_> = tools.filter_map(Tool::name).collect();
@@ -70,11 +87,16 @@ impl ToolRunner {
             return Err(lacking(name));
         }
         run_loop.interrupt_started();
-        self.steps(client, run_loop).instrument(tracing::debug_span!("run")).await
+        self.steps(client, run_loop, self.observer(slot)).instrument(tracing::debug_span!("run")).await
+    }
+
+    fn observer<'a>(&'a self, slot: Option<&'a Slot>) -> Observer<'a> {
+        Observer { callback: self.inner.on_event.as_ref(), slot }
     }
 
     /// Runs the pending calls of a step, by this runner's limits, and gives each its result; for
-    /// drivers that send the requests themselves. Finishing the step stays the driver's.
+    /// drivers that send the requests themselves. Finishing the step stays the driver's. Events go
+    /// to [`on_event`](Self::on_event).
     ///
     /// # Errors
     /// The run was cancelled, and what ran to its end has its result; or this runner lacks a
@@ -87,6 +109,10 @@ impl ToolRunner {
     /// As [`drive`](Self::drive).
     pub async fn answer(&self, step: &mut CallStep<'_>) -> Result<(), Stop> {
         self.check()?;
+        self.call_tools(step, self.observer(None)).await
+    }
+
+    async fn call_tools(&self, step: &mut CallStep<'_>, observer: Observer<'_>) -> Result<(), Stop> {
         let has_handler =
             |name: &str| self.inner.tools.iter().any(|tool| tool.name() == Some(name) && tool.has_handler());
         if let Some(call) = step.pending().iter().find(|call| !has_handler(call.name())) {
@@ -99,10 +125,64 @@ impl ToolRunner {
             states: &self.inner.states,
             cancellation: &self.inner.cancellation,
         };
-        executor.run(step).await.map_err(|_| Stop::cancelled())
+        let mut calls = executor.calls(step);
+        while let Some(progress) = calls.next(step).await.map_err(|_| Stop::cancelled())? {
+            if observer.is_none() {
+                continue;
+            }
+            let event = match progress {
+                Progress::Starting(call) => RunEvent::ToolStarted(call),
+                Progress::Finished(call) => match step.result(call.ticket()).map(ContentBlock::from_raw) {
+                    Some(ContentBlock::ToolResult(result)) => RunEvent::ToolFinished { call, result },
+                    _ => continue,
+                },
+            };
+            self.unless_cancelled(observer.tell(event)).await?;
+        }
+        Ok(())
     }
 
-    async fn steps(&self, client: &Client, run_loop: &mut RunLoop) -> Result<(), Stop> {
+    /// Waits for something, or until the run is cancelled. What is there counts, also if the run
+    /// was cancelled meanwhile.
+    async fn unless_cancelled<T>(&self, work: impl Future<Output = T>) -> Result<T, Stop> {
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            () = self.inner.cancellation.cancelled() => Err(Stop::cancelled()),
+        }
+    }
+
+    /// One reply to a request: as a stream where somebody is told of it.
+    async fn reply(
+        &self,
+        client: &Client,
+        request: &MessageRequest,
+        observer: Observer<'_>,
+    ) -> Result<Message, Error> {
+        if observer.is_none() {
+            return client.create_somehow(request).await;
+        }
+        // What was told of the attempt counts no longer once the next one begins.
+        let told = &AtomicBool::new(false);
+        let on_event = |event| {
+            told.store(true, Ordering::Relaxed);
+            observer.tell(RunEvent::Stream(event))
+        };
+        let on_retry = |Retry { attempt, wait, error }: Retry| {
+            observer.tell(match told.swap(false, Ordering::Relaxed) {
+                true => RunEvent::Restart { attempt, wait, error },
+                false => RunEvent::Retry { attempt, wait, error },
+            })
+        };
+        client.create_observed(request, self.inner.restart_streams, on_event, on_retry).await
+    }
+
+    async fn steps(
+        &self,
+        client: &Client,
+        run_loop: &mut RunLoop,
+        observer: Observer<'_>,
+    ) -> Result<(), Stop> {
         loop {
             let repairs = run_loop.repairs().len();
             match run_loop.step() {
@@ -110,12 +190,7 @@ impl ToolRunner {
                     if self.inner.cancellation.is_cancelled() {
                         return Err(Stop::cancelled());
                     }
-                    let reply = tokio::select! {
-                        // A reply that is there counts, also if the run was cancelled meanwhile.
-                        biased;
-                        reply = client.create(step.request()) => reply?,
-                        () = self.inner.cancellation.cancelled() => return Err(Stop::cancelled()),
-                    };
+                    let reply = self.unless_cancelled(self.reply(client, step.request(), observer)).await??;
                     tracing::debug!(
                         stop_reason = reply.stop_reason().map(StopReason::as_str),
                         request_id = reply.request_id(),
@@ -123,16 +198,27 @@ impl ToolRunner {
                         output_tokens = reply.usage().output_tokens,
                         "reply"
                     );
-                    step.complete(reply)?;
+                    step.complete(reply.clone())?;
                     for repair in &run_loop.repairs()[repairs..] {
                         tracing::warn!(%repair, "the API would refuse its own reply as it came");
                     }
+                    self.unless_cancelled(observer.tell(RunEvent::TurnDone(reply))).await?;
                 }
                 Step::Call(mut step) => {
-                    self.answer(&mut step).await?;
+                    self.call_tools(&mut step, observer).await?;
                     step.finish();
                 }
-                Step::Done(ended) => return ended.map(|_| ()),
+                Step::Done(Ok(ended)) => {
+                    observer.tell(RunEvent::Finished(ended.clone())).await;
+                    return Ok(());
+                }
+                Step::Done(Err(stop)) => {
+                    if stop.kind() == RunErrorKind::MaxIterations {
+                        let max_iterations = run_loop.max_iterations();
+                        observer.tell(RunEvent::MaxIterations { max_iterations }).await;
+                    }
+                    return Err(stop);
+                }
             }
         }
     }

@@ -3,3 +3,5 @@
 pub(crate) mod builder;
 mod drive;
 pub(crate) mod error;
+pub(crate) mod events;
+pub(crate) mod stream;

@@ -1,0 +1,343 @@
+//! A reply that comes event by event.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+use http::{HeaderMap, StatusCode};
+use reqwest::Url;
+
+use super::call::Call;
+use super::idle::Phase;
+use super::response::{self, Answer, MAX_REPLY, Secrets, kept};
+use super::retry;
+use super::transport::Incoming;
+use crate::accumulate::Accumulator;
+use crate::error::{Error, ErrorKind, Result};
+use crate::messages::{Delta, Message, Parsed, StreamEvent};
+use crate::sse::Decoder;
+
+/// The events of a reply, as they come.
+///
+/// [`next`](Self::next) gives them, and so does its [`Stream`]; the stream ends after
+/// `message_stop` or its first error. [`final_message`](Self::final_message) takes what is left and
+/// gives the whole reply, equal to the one of a plain request.
+///
+/// A stream that ends too early, or stalls for longer than the idle limit, is an error with the
+/// reply as far as it came ([`Error::partial_message`]). Only where the stop reason is there and no
+/// block is open, the end of the connection ends the reply.
+///
+/// Dropping it ends the exchange: the connection is closed (HTTP/1.1) or the stream is reset
+/// (HTTP/2). What the model wrote until then is billed.
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use agentloop::MessageRequest;
+/// use agentloop::testing::{Reply, Server};
+///
+/// let server = Server::start([Reply::text("Hello!")]).await;
+/// let client = server.client();
+///
+/// let mut stream = client.stream(&MessageRequest::from("Hi")).await?;
+/// let mut text = String::new();
+/// while let Some(event) = stream.next().await {
+///     text.push_str(event?.as_text().unwrap_or_default());
+/// }
+/// assert_eq!(text, "Hello!");
+/// assert_eq!(stream.final_message().await?.text(), "Hello!");
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a stream reads only what it is asked for"]
+pub struct MessageStream {
+    /// `None` once the exchange is over.
+    body: Option<Incoming>,
+    decoder: Decoder,
+    accumulator: Accumulator,
+    /// The events that came before the stream was handed out.
+    ready: VecDeque<StreamEvent>,
+    outcome: Option<Result<Message>>,
+    received: bool,
+    origin: Origin,
+}
+
+/// What errors and messages tell of the response.
+struct Origin {
+    status: StatusCode,
+    headers: HeaderMap,
+    attempt: u32,
+    /// What must not show up in an error.
+    sent: HeaderMap,
+    url: Url,
+}
+
+/// The text of a reply, as it comes; made by [`MessageStream::text_stream`].
+#[derive(Debug)]
+#[must_use = "a stream reads only what it is asked for"]
+pub struct TextStream {
+    stream: MessageStream,
+}
+
+impl MessageStream {
+    /// One attempt, up to the beginning of the reply.
+    pub(super) async fn open(call: &Call, attempt: u32) -> Result<Self> {
+        let Answer { status, headers, body } = call.send_for_events().await?;
+        let secrets = call.secrets();
+        let mut stream = Self {
+            body: Some(body),
+            decoder: Decoder::new(call.max_event_bytes()),
+            accumulator: Accumulator::new(MAX_REPLY),
+            ready: VecDeque::new(),
+            outcome: None,
+            received: false,
+            origin: Origin {
+                status,
+                headers: kept(&headers),
+                attempt,
+                sent: secrets.headers.clone(),
+                url: secrets.url.clone(),
+            },
+        };
+        while !stream.accumulator.has_begun() {
+            match poll_fn(|cx| stream.poll_event(cx)).await {
+                Some(event) => stream.ready.push_back(event?),
+                None => break,
+            }
+        }
+        if let Some(body) = &mut stream.body {
+            body.limit(call.total());
+        }
+        Ok(stream)
+    }
+
+    /// The next event; `None` once the reply is complete, and after an error.
+    ///
+    /// # Errors
+    /// The API sent an error, the connection broke or stalled, or what came is no reply.
+    ///
+    /// # Cancel safety
+    /// Safe: no event is lost.
+    pub async fn next(&mut self) -> Option<Result<StreamEvent>> {
+        poll_fn(|cx| self.poll_next_event(cx)).await
+    }
+
+    /// Reads what is left and gives the whole reply.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next); also the error that `next` gave before.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the exchange, and the reply is lost.
+    pub async fn final_message(mut self) -> Result<Message> {
+        while let Some(event) = self.next().await {
+            event?;
+        }
+        self.outcome.unwrap_or_else(|| Err(Error::new(ErrorKind::Transport, INCOMPLETE)))
+    }
+
+    /// The text alone: of text blocks, piece by piece. Put together it is [`Message::text`].
+    pub fn text_stream(self) -> TextStream {
+        TextStream { stream: self }
+    }
+
+    /// The reply as far as it was read, `None` until its first event. It is put together anew each
+    /// time. The input of a call that is not complete is a string here, and no object.
+    #[must_use]
+    pub fn snapshot(&self) -> Option<Message> {
+        Some(self.accumulator.snapshot()?.with_response(self.origin.headers.clone()))
+    }
+
+    /// The id of the request.
+    #[must_use]
+    pub fn request_id(&self) -> Option<&str> {
+        self.header("request-id")
+    }
+
+    /// A header of the response.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.origin.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    fn poll_next_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<StreamEvent>>> {
+        match self.ready.pop_front() {
+            Some(event) => Poll::Ready(Some(Ok(event))),
+            None => self.poll_event(cx),
+        }
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<StreamEvent>>> {
+        loop {
+            let Some(body) = &mut self.body else { return Poll::Ready(None) };
+            match take_event(&mut self.decoder, &mut self.accumulator, &self.origin) {
+                Ok(None) => {}
+                Ok(Some(StreamEvent::MessageStop)) => {
+                    return Poll::Ready(Some(match self.accumulator.finish() {
+                        Ok(message) => {
+                            self.complete(message);
+                            Ok(StreamEvent::MessageStop)
+                        }
+                        Err(error) => Err(self.fail(error)),
+                    }));
+                }
+                Ok(Some(event)) => return Poll::Ready(Some(Ok(event))),
+                Err(error) => return Poll::Ready(Some(Err(self.fail(error)))),
+            }
+            let phase = if self.accumulator.has_begun() { Phase::Body } else { Phase::FirstEvent };
+            match ready!(body.poll_read(cx, phase)) {
+                Ok(Some(bytes)) => {
+                    self.received |= !bytes.is_empty();
+                    self.decoder.push(&bytes);
+                }
+                Ok(None) => return Poll::Ready(self.end(None).map(Err)),
+                Err(error) => return Poll::Ready(self.end(Some(error)).map(Err)),
+            }
+        }
+    }
+
+    /// The end of the body, or what broke it. The reply may be whole all the same.
+    fn end(&mut self, cause: Option<Error>) -> Option<Error> {
+        if self.accumulator.is_whole()
+            && let Ok(message) = self.accumulator.finish()
+        {
+            let cause = cause.map(|cause| cause.kind());
+            let request_id = self.request_id();
+            tracing::warn!(
+                ?cause,
+                request_id,
+                "the stream ended without message_stop, behind the whole reply"
+            );
+            self.complete(message);
+            return None;
+        }
+        Some(self.fail(match cause {
+            Some(cause) => cause,
+            None if self.received => Error::new(ErrorKind::Transport, INCOMPLETE),
+            None => response::empty(self.origin.status),
+        }))
+    }
+
+    fn complete(&mut self, message: Message) {
+        self.body = None;
+        self.outcome = Some(Ok(message.with_response(self.origin.headers.clone())));
+    }
+
+    fn fail(&mut self, error: Error) -> Error {
+        self.body = None;
+        let Origin { status, headers, attempt, .. } = &self.origin;
+        let error = error.with_response(*status, headers.clone()).with_partial(self.snapshot());
+        let error = retry::judged(error).with_attempts(*attempt);
+        self.outcome = Some(Err(error.clone()));
+        error
+    }
+}
+
+/// The next event of what was received, already part of the reply.
+fn take_event(
+    decoder: &mut Decoder,
+    accumulator: &mut Accumulator,
+    origin: &Origin,
+) -> Result<Option<StreamEvent>> {
+    while let Some(frame) = decoder.next()? {
+        let event = match StreamEvent::parse(frame.event, frame.data)? {
+            Parsed::Event(event) => event,
+            Parsed::Failure => return Err(origin.error_event(frame.data)),
+            Parsed::Empty => continue,
+        };
+        accumulator.apply(&event)?;
+        match &event {
+            StreamEvent::Other { kind, .. }
+            | StreamEvent::ContentBlockDelta { delta: Delta::Other { kind, .. }, .. } => {
+                tracing::debug!(kind = &**kind, "an event that this version does not know");
+            }
+            _ => {}
+        }
+        return Ok(Some(event));
+    }
+    Ok(None)
+}
+
+impl Origin {
+    fn error_event(&self, data: &str) -> Error {
+        Secrets { headers: &self.sent, url: &self.url }.error_event(data, self.status)
+    }
+}
+
+impl TextStream {
+    /// The next piece of text; `None` once the reply is complete, and after an error.
+    ///
+    /// # Errors
+    /// As [`MessageStream::next`].
+    ///
+    /// # Cancel safety
+    /// Safe: no text is lost.
+    pub async fn next(&mut self) -> Option<Result<String>> {
+        poll_fn(|cx| self.poll_text(cx)).await
+    }
+
+    /// Reads what is left and gives the whole reply.
+    ///
+    /// # Errors
+    /// As [`MessageStream::final_message`].
+    ///
+    /// # Cancel safety
+    /// As [`MessageStream::final_message`].
+    pub async fn final_message(self) -> Result<Message> {
+        self.stream.final_message().await
+    }
+
+    fn poll_text(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<String>>> {
+        loop {
+            let text = match ready!(self.stream.poll_next_event(cx)) {
+                None => return Poll::Ready(None),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                // A block may begin with text.
+                Some(Ok(StreamEvent::ContentBlockStart { block, .. })) => {
+                    block.as_text().unwrap_or_default().to_owned()
+                }
+                Some(Ok(StreamEvent::ContentBlockDelta { index, delta: Delta::Text(text) }))
+                    if self.stream.accumulator.kind(index) == Some("text") =>
+                {
+                    text
+                }
+                Some(Ok(_)) => continue,
+            };
+            if !text.is_empty() {
+                return Poll::Ready(Some(Ok(text)));
+            }
+        }
+    }
+}
+
+impl Stream for MessageStream {
+    type Item = Result<StreamEvent>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_next_event(cx)
+    }
+}
+
+impl Stream for TextStream {
+    type Item = Result<String>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_text(cx)
+    }
+}
+
+/// Without the words of the reply.
+impl fmt::Debug for MessageStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MessageStream")
+            .field("status", &self.origin.status.as_u16())
+            .field("request_id", &self.request_id())
+            .field("is_open", &self.body.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+const INCOMPLETE: &str = "the stream ended before the reply was complete";
