@@ -39,7 +39,7 @@ async fn serve_requests(mut wire: Wire, shared: &Shared, connection: usize) -> i
             Ok(None) => return Ok(()),
             Err(error) if is_malformed(&error) => {
                 let reply = Reply::error(400, "invalid_request_error", error.to_string()).close();
-                return wire.socket.write_all(&reply.render(0, "")).await;
+                return wire.send(&reply.render(0, "")).await;
             }
             Err(error) => return Err(error),
         };
@@ -53,17 +53,13 @@ async fn serve_requests(mut wire: Wire, shared: &Shared, connection: usize) -> i
                 gate.passed().await;
             }
         };
-        tokio::select! {
-            biased;
-            () = wait => {}
-            () = wire.closed() => return Ok(()),
-        }
+        wire.wait(wait).await?;
         let response = reply.render(number, &model);
         let sent = match reply.end {
             End::CutAfter(bytes) | End::ResetAfter(bytes) => response.len().min(bytes),
             End::Close | End::KeepAlive => response.len(),
         };
-        wire.socket.write_all(&response[..sent]).await?;
+        wire.send(&response[..sent]).await?;
         match reply.end {
             End::KeepAlive if !close => {}
             End::ResetAfter(_) => return wire.socket.set_zero_linger(),

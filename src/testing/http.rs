@@ -3,7 +3,7 @@
 use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 const LEAST_READ: usize = 16 * 1024;
@@ -98,9 +98,27 @@ impl Wire {
         Ok(Some(Received { method, path, headers, body }))
     }
 
-    /// Waits until the client closes its side. Bytes that come instead belong to a later request.
-    pub(super) async fn closed(&mut self) {
-        while matches!(self.fill().await, Ok(1..)) {}
+    /// Sends all of these bytes.
+    ///
+    /// # Errors
+    ///
+    /// Also when the client closes its side while there is no room for them.
+    pub(super) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let (mut reading, mut writing) = self.socket.split();
+        tokio::select! {
+            biased;
+            sent = writing.write_all(bytes) => sent,
+            () = closed(&mut reading, &mut self.buffer) => Err(io::ErrorKind::ConnectionAborted.into()),
+        }
+    }
+
+    /// Waits for something; an error if the client closes its side meanwhile.
+    pub(super) async fn wait(&mut self, something: impl Future<Output = ()>) -> io::Result<()> {
+        tokio::select! {
+            biased;
+            () = something => Ok(()),
+            () = closed(&mut self.socket, &mut self.buffer) => Err(io::ErrorKind::ConnectionAborted.into()),
+        }
     }
 
     async fn chunked(&mut self) -> io::Result<Bytes> {
@@ -144,9 +162,7 @@ impl Wire {
     }
 
     async fn fill(&mut self) -> io::Result<usize> {
-        // Without it a full buffer grows by a few bytes for each read.
-        self.buffer.reserve(LEAST_READ);
-        self.socket.read_buf(&mut self.buffer).await
+        fill(&mut self.socket, &mut self.buffer).await
     }
 }
 
@@ -160,6 +176,17 @@ pub(super) fn reason(status: u16) -> &'static str {
         .ok()
         .and_then(|status| status.canonical_reason())
         .unwrap_or("Unknown")
+}
+
+async fn fill(reading: &mut (impl AsyncRead + Unpin), buffer: &mut BytesMut) -> io::Result<usize> {
+    // Without it a full buffer grows by a few bytes for each read.
+    buffer.reserve(LEAST_READ);
+    reading.read_buf(buffer).await
+}
+
+/// Waits until the client closes its side. Bytes that come instead belong to a later request.
+async fn closed(reading: &mut (impl AsyncRead + Unpin), buffer: &mut BytesMut) {
+    while matches!(fill(reading, buffer).await, Ok(1..)) {}
 }
 
 fn malformed(message: &'static str) -> io::Error {
