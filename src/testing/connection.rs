@@ -7,10 +7,12 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use super::http::{Received, Wire, is_malformed};
 use super::reply::{End, Reply};
+use super::response::{Asked, Step};
 use super::rules::{Setting, violation};
 use super::server::{Next, Settings, Shared};
 
@@ -39,12 +41,12 @@ async fn serve_requests(mut wire: Wire, shared: &Shared, connection: usize) -> i
             Ok(None) => return Ok(()),
             Err(error) if is_malformed(&error) => {
                 let reply = Reply::error(400, "invalid_request_error", error.to_string()).close();
-                return wire.send(&reply.render(0, "")).await;
+                return play(&mut wire, reply.response(&Asked::default())).await;
             }
             Err(error) => return Err(error),
         };
         let close = received.wants_close();
-        let (number, model, reply) = answer(received, shared, connection);
+        let (asked, reply) = answer(received, shared, connection);
         let wait = async {
             if let Some(delay) = reply.delay {
                 sleep(delay).await;
@@ -54,12 +56,7 @@ async fn serve_requests(mut wire: Wire, shared: &Shared, connection: usize) -> i
             }
         };
         wire.wait(wait).await?;
-        let response = reply.render(number, &model);
-        let sent = match reply.end {
-            End::CutAfter(bytes) | End::ResetAfter(bytes) => response.len().min(bytes),
-            End::Close | End::KeepAlive => response.len(),
-        };
-        wire.send(&response[..sent]).await?;
+        play(&mut wire, reply.response(&asked)).await?;
         match reply.end {
             End::KeepAlive if !close => {}
             End::ResetAfter(_) => return wire.socket.set_zero_linger(),
@@ -68,12 +65,26 @@ async fn serve_requests(mut wire: Wire, shared: &Shared, connection: usize) -> i
     }
 }
 
-fn answer(received: Received, shared: &Shared, connection: usize) -> (usize, String, Reply) {
+async fn play(wire: &mut Wire, response: Vec<Step>) -> io::Result<()> {
+    for step in response {
+        match step {
+            Step::Wait(gate) => wire.wait(gate.passed()).await?,
+            Step::Write(bytes) => {
+                wire.send(&bytes).await?;
+                // A client on the same thread gets to read what was written by itself.
+                yield_now().await;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn answer(received: Received, shared: &Shared, connection: usize) -> (Asked, Reply) {
     let body = serde_json::from_slice::<Value>(&received.body);
-    let model =
-        body.as_ref().ok().and_then(|body| body.get("model")?.as_str()).unwrap_or_default().to_owned();
-    let compacts =
-        body.as_ref().ok().and_then(|body| body.get("compaction")).is_some_and(|field| !field.is_null());
+    let field = |name| body.as_ref().ok().and_then(|body| body.get(name));
+    let model = field("model").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let stream = field("stream") == Some(&Value::Bool(true));
+    let compacts = field("compaction").is_some_and(|field| !field.is_null());
     let (request, next) = shared.record(received, connection, |settings, received| {
         refusal(settings, received, body.as_ref().map_err(ToString::to_string))
     });
@@ -86,7 +97,7 @@ fn answer(received: Received, shared: &Shared, connection: usize) -> (usize, Str
         }),
     };
     shared.remember_pause(&reply, compacts);
-    (request.number(), model, reply)
+    (Asked { number: request.number(), model, stream }, reply)
 }
 
 /// Why the API would refuse this, as the reply that says so and its message.

@@ -6,13 +6,15 @@
 //! requests is legal. [`check_request`] judges a body by the same rules without a socket.
 //!
 //! A reply is data. It can be slow, be held until the test opens a [`Gate`], be cut off after any
-//! byte, or not be HTTP at all; nothing needs a sleep to prove an order.
+//! byte, or not be HTTP at all; nothing needs a sleep to prove an order. A request with
+//! `"stream": true` gets its message as an event stream.
 //!
 //! | to | use |
 //! | --- | --- |
 //! | answer | [`Reply::text`], [`Reply::tool_use`], [`Reply::message`], [`Reply::json_text`] |
 //! | fail | [`Reply::error`], [`Reply::raw`], [`Reply::garbage`], [`Reply::cut_after`], [`Reply::reset_after`] |
-//! | wait | [`Reply::delay`], [`Reply::hold`], [`Server::wait_for_requests`], [`Server::wait_for_open_connections`] |
+//! | stream | [`Reply::events`], [`Reply::sse`], [`Reply::in_pieces`], [`Reply::close`] |
+//! | wait | [`Reply::delay`], [`Reply::hold`], [`Reply::hold_after`], [`Reply::hold_after_events`], [`Server::wait_for_requests`], [`Server::wait_for_open_connections`] |
 //! | connect | [`Server::client`], [`Server::url`] |
 //! | look | [`Server::requests`], [`Server::request_count`], [`Server::connections_opened`] |
 //! | loosen the rules | [`Server::allow_field`], [`Server::lenient`] |
@@ -39,9 +41,11 @@
 
 mod client;
 mod connection;
+mod events;
 mod http;
 mod recorded;
 mod reply;
+mod response;
 mod rules;
 mod script;
 mod server;

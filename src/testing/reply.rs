@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
-use super::http::reason;
+use super::events;
 
 /// Holds replies back until the test opens it. Clones are the same gate.
 #[derive(Clone, Debug)]
@@ -44,23 +44,41 @@ impl Default for Gate {
 ///
 /// Every reply but [`raw`](Self::raw) and [`garbage`](Self::garbage) has the headers
 /// `content-type: application/json` and `request-id: req_N`, N being the number of the request.
+///
+/// A message ([`text`](Self::text), [`tool_use`](Self::tool_use), [`message`](Self::message),
+/// [`json_text`](Self::json_text)) is sent as an event stream where the request has
+/// `"stream": true`: `content-type: text/event-stream; charset=utf-8`, in HTTP chunks, one for each
+/// event. Text, thinking and inputs come in three or more deltas if they are long enough, inputs
+/// spelled as in the message. [`events`](Self::events) and [`sse`](Self::sse) are always streams.
 #[derive(Clone, Debug)]
 #[must_use = "a reply does nothing until a script holds it"]
 pub struct Reply {
-    kind: Kind,
-    headers: Vec<(String, String)>,
+    pub(super) kind: Kind,
+    pub(super) headers: Vec<(String, String)>,
     pub(super) delay: Option<Duration>,
     pub(super) gate: Option<Gate>,
+    pub(super) holds: Vec<(After, Gate)>,
+    /// The size of a piece of the body.
+    pub(super) piece: Option<usize>,
     pub(super) end: End,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+pub(super) enum Kind {
     Error { status: u16, error_type: String, message: String },
+    Events(Vec<Value>),
     Garbage(Bytes),
     JsonText(String),
     Message(Map<String, Value>),
     Raw { status: u16, body: Bytes },
+    Sse(Bytes),
+}
+
+/// How much of a response goes out before a hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum After {
+    Bytes(usize),
+    Events(usize),
 }
 
 /// How a reply leaves the connection.
@@ -99,7 +117,8 @@ impl Reply {
         }
     }
 
-    /// A body with status 200, sent as it is: spelling, spaces, key order and unknown fields.
+    /// A body with status 200, sent as it is: spelling, spaces, key order and unknown fields. As a
+    /// stream it is a message of which nothing is filled in; what is no JSON object is never one.
     pub fn json_text(text: impl Into<String>) -> Self {
         Self::of(Kind::JsonText(text.into()))
     }
@@ -107,6 +126,27 @@ impl Reply {
     /// An error as the API tells it: `{"type":"error","error":{…},"request_id":"req_N"}`.
     pub fn error(status: u16, error_type: impl Into<String>, message: impl Into<String>) -> Self {
         Self::of(Kind::Error { status, error_type: error_type.into(), message: message.into() })
+    }
+
+    /// A stream of these events, whatever the request asked for. Each goes out as
+    /// `event: <its type>`, `data: <itself>` and an empty line.
+    ///
+    /// # Panics
+    ///
+    /// When an event has no `type` that is a string.
+    pub fn events(events: impl IntoIterator<Item = Value>) -> Self {
+        let events: Vec<_> = events.into_iter().collect();
+        if let Some(other) =
+            events.iter().find(|event| event.get("type").is_none_or(|kind| !kind.is_string()))
+        {
+            panic!("an event is a JSON object with a type, not {other}");
+        }
+        Self::of(Kind::Events(events))
+    }
+
+    /// A stream with this body, untouched, whatever the request asked for.
+    pub fn sse(body: impl Into<Vec<u8>>) -> Self {
+        Self::of(Kind::Sse(Bytes::from(body.into())))
     }
 
     /// Any status, headers and body. Only `content-length` is added, unless the headers name it or
@@ -126,7 +166,7 @@ impl Reply {
     }
 
     /// Adds a header, or replaces one of the server's own. In an error, `request-id` also sets the
-    /// `request_id` of the body.
+    /// `request_id` of the body; in a stream, `content-length` takes the place of the chunks.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
@@ -145,6 +185,44 @@ impl Reply {
         self
     }
 
+    /// Sends the first `bytes` of the whole response, head and chunk sizes included, and waits
+    /// until the gate is open. A number beyond what is sent waits at its end, before the connection
+    /// is closed or used again. May be given several times. A client that hangs up meanwhile is
+    /// noticed.
+    pub fn hold_after(mut self, bytes: usize, gate: &Gate) -> Self {
+        self.holds.push((After::Bytes(bytes), gate.clone()));
+        self
+    }
+
+    /// Like [`hold_after`](Self::hold_after), but counts the events of a stream. 0 waits after the
+    /// head, as any number does for a message that the request did not want as a stream; a number
+    /// beyond the last event waits after that.
+    ///
+    /// # Panics
+    ///
+    /// When the reply is neither a message nor [`events`](Self::events).
+    pub fn hold_after_events(mut self, events: usize, gate: &Gate) -> Self {
+        if !matches!(self.kind, Kind::Events(_) | Kind::JsonText(_) | Kind::Message(_)) {
+            panic!("`hold_after_events` is of messages and events, and this reply is neither");
+        }
+        self.holds.push((After::Events(events), gate.clone()));
+        self
+    }
+
+    /// Sends the body in pieces of so many bytes, each a write and, in a stream, an HTTP chunk of
+    /// its own. The last one may be shorter, and the one before a
+    /// [`hold_after_events`](Self::hold_after_events). A client that is slow to read may get several
+    /// at once.
+    ///
+    /// # Panics
+    ///
+    /// When the size is 0.
+    pub fn in_pieces(mut self, bytes: usize) -> Self {
+        assert!(bytes > 0, "a piece has at least one byte");
+        self.piece = Some(bytes);
+        self
+    }
+
     /// Sends only the first `bytes` of the whole response, head included, and closes the
     /// connection. A number beyond its length sends all of it and closes without having said so.
     pub fn cut_after(mut self, bytes: usize) -> Self {
@@ -158,7 +236,8 @@ impl Reply {
         self
     }
 
-    /// Says `connection: close`, and closes the connection after the reply.
+    /// Says `connection: close`, and closes the connection after the reply. A stream has no chunks
+    /// then: it ends where the connection does.
     pub fn close(mut self) -> Self {
         self.end = End::Close;
         self
@@ -187,51 +266,14 @@ impl Reply {
         self
     }
 
-    /// The whole response to a request of this number.
-    pub(super) fn render(&self, number: usize, model: &str) -> Vec<u8> {
-        let id = format!("req_{number}");
-        let id = find(&self.headers, "request-id").unwrap_or(&id);
-        let (status, body) = match &self.kind {
-            Kind::Garbage(bytes) => return bytes.to_vec(),
-            Kind::Raw { status, body } => (*status, body.clone()),
-            Kind::JsonText(text) => (200, Bytes::copy_from_slice(text.as_bytes())),
-            Kind::Message(message) => (200, filled(message, number, model).to_string().into()),
-            Kind::Error { status, error_type, message } => {
-                let error = json!({"type": error_type, "message": message});
-                (*status, json!({"type": "error", "error": error, "request_id": id}).to_string().into())
-            }
-        };
-        let mut head = format!("HTTP/1.1 {status} {}\r\n", reason(status));
-        let mut line = |name: &str, value: &str| head.push_str(&format!("{name}: {value}\r\n"));
-        if !matches!(self.kind, Kind::Raw { .. }) {
-            if find(&self.headers, "content-type").is_none() {
-                line("content-type", "application/json");
-            }
-            if find(&self.headers, "request-id").is_none() {
-                line("request-id", id);
-            }
-        }
-        for (name, value) in &self.headers {
-            line(name, value);
-        }
-        if find(&self.headers, "content-length").is_none()
-            && find(&self.headers, "transfer-encoding").is_none()
-        {
-            line("content-length", &body.len().to_string());
-        }
-        if self.end == End::Close {
-            line("connection", "close");
-        }
-        let mut response = head.into_bytes();
-        response.extend_from_slice(b"\r\n");
-        response.extend_from_slice(&body);
-        response
-    }
-
     /// The content of a turn that stops with one of these reasons.
     pub(super) fn content_if_stopped_by(&self, reasons: &[&str]) -> Option<Vec<Value>> {
         let parsed;
         let message = match &self.kind {
+            Kind::Events(events) => {
+                let (content, reason) = events::summed(events);
+                return reasons.contains(&reason?).then_some(content);
+            }
             Kind::Message(message) => message,
             Kind::JsonText(text) => {
                 parsed = serde_json::from_str::<Map<String, Value>>(text).ok()?;
@@ -244,7 +286,15 @@ impl Reply {
     }
 
     fn of(kind: Kind) -> Self {
-        Self { kind, headers: Vec::new(), delay: None, gate: None, end: End::KeepAlive }
+        Self {
+            kind,
+            headers: Vec::new(),
+            delay: None,
+            gate: None,
+            holds: Vec::new(),
+            piece: None,
+            end: End::KeepAlive,
+        }
     }
 
     fn message_mut(&mut self, setting: &str) -> &mut Map<String, Value> {
@@ -253,32 +303,4 @@ impl Reply {
             _ => panic!("`{setting}` is of messages, and this reply is none"),
         }
     }
-}
-
-/// A message with all fields that every message has, in the API's order.
-fn filled(message: &Map<String, Value>, number: usize, model: &str) -> Value {
-    let content = message.get("content").cloned().unwrap_or_else(|| json!([]));
-    let is_call = |block: &Value| block.get("type").and_then(Value::as_str) == Some("tool_use");
-    let calls = content.as_array().is_some_and(|blocks| blocks.iter().any(is_call));
-    let mut whole = Map::new();
-    for (name, default) in [
-        ("id", json!(format!("msg_{number}"))),
-        ("type", json!("message")),
-        ("role", json!("assistant")),
-        ("model", json!(model)),
-        ("content", content),
-        ("stop_reason", json!(if calls { "tool_use" } else { "end_turn" })),
-        ("stop_sequence", Value::Null),
-        ("usage", json!({"input_tokens": 10, "output_tokens": 5})),
-    ] {
-        whole.insert(name.into(), message.get(name).cloned().unwrap_or(default));
-    }
-    for (name, value) in message {
-        whole.entry(name.as_str()).or_insert_with(|| value.clone());
-    }
-    Value::Object(whole)
-}
-
-fn find<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
-    headers.iter().find(|(header, _)| header.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
 }
