@@ -509,25 +509,29 @@ async fn setters_keep_their_first_error_and_nothing_is_sent() {
     assert_eq!(server.request_count(), 0);
 }
 
-/// Until runs stream by themselves, a reply that may take too long for a plain request is refused
-/// here, and the request is handed back.
+/// A reply that may take too long for a plain request is streamed, and nobody has to ask for it.
 #[tokio::test]
-async fn a_request_that_would_have_to_be_streamed_is_refused_before_it_is_sent() {
-    let server = Server::start([Reply::text("ok")]).await;
-    let error = ToolRunner::new()
-        .run(&server.client(), MessageRequest::new("claude-opus-5-5", 21_334).user("go"))
-        .await
-        .unwrap_err();
-    assert_eq!((error.kind(), server.request_count()), (RunErrorKind::Request, 0));
-    assert!(error.chain().contains("stream") && error.chain().contains("timeout"), "{}", error.chain());
-    let request = error.into_request().timeout(std::time::Duration::from_secs(3600));
-    assert_eq!(ToolRunner::new().run(&server.client(), request).await.unwrap().text(), "ok");
+async fn a_run_streams_by_itself_where_a_plain_request_would_be_refused() {
+    for (max_tokens, stream) in [(21_333, None), (21_334, Some(true))] {
+        let call = Reply::tool_use([("toolu_1", "echo", json!({"text": "a"}))]);
+        let server = Server::start([call, Reply::text("ok")]).await;
+        let echo =
+            Tool::new("echo", "", json!({"type": "object"})).handler(|input: Value| async { Ok(input) });
+        let request = MessageRequest::new("claude-opus-5-5", max_tokens).user("go");
+        let run = ToolRunner::new().tool(echo).run(&server.client(), request).await.unwrap();
+        assert_eq!((run.text().as_str(), run.iterations()), ("ok", 2));
+        for request in server.requests() {
+            assert_eq!(request.json().get("stream").and_then(Value::as_bool), stream);
+        }
+        server.finish().unwrap();
+    }
 }
 
 /// Futures of a run can be spawned, and what they give crosses threads.
 #[test]
 fn runs_can_be_spawned() {
     fn crosses<T: Send>(_: &T) {}
+    fn is_static<T: Send + 'static>(_: &T) {}
     fn is_shared<T: Send + Sync + Clone + 'static>(_: &T) {}
     let client =
         Client::builder().base_url("http://127.0.0.1:9").auth(agentloop::client::Auth::None).build().unwrap();
@@ -540,6 +544,10 @@ fn runs_can_be_spawned() {
     crosses(&runner.run(&client, MessageRequest::prompt("go")));
     crosses(&runner.drive(&client, &mut run_loop));
     crosses(&client.create(&MessageRequest::prompt("go")));
+    crosses(&client.create_streamed(&MessageRequest::prompt("go")));
+    crosses(&client.stream(&MessageRequest::prompt("go")));
+    is_static(&runner.stream(&client, "go"));
+    crosses(&runner.drive_stream(&client, &mut run_loop));
 }
 
 /// Gateways put `"error": null` into what is a reply.

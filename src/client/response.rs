@@ -468,11 +468,12 @@ mod tests {
         let object = r#"{"error":{"type":"authentication_error","message":"bad key sk-SENTINEL"}}"#;
         for (content_type, body) in [("text/plain", page), ("application/json", object)] {
             let got = response(401, &[("content-type", content_type)], body);
-            let error = reading.success(got).await.unwrap_err();
+            let error = reading.success(got).await.err().unwrap();
             let shown = format!("{error} {error:?}");
             assert!(shown.contains("[redacted]") && !shown.contains("SENTINEL"), "{shown}");
         }
-        let error = reading.json(response(200, JSON, object)).await.unwrap_err();
+        let answer = reading.success(response(200, JSON, object)).await.ok().unwrap();
+        let error = reading.json(answer).await.unwrap_err();
         assert!(!format!("{error} {error:?}").contains("SENTINEL"), "{error}");
     }
 
