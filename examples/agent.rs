@@ -1,4 +1,4 @@
-//! An agent with four tools, printed turn by turn.
+//! An agent with four tools, printed as it goes.
 //!
 //! Without a key it runs offline, against the scripted server of `agentloop::testing`. With
 //! `ANTHROPIC_API_KEY`, or with `ANTHROPIC_BASE_URL` pointing at a compatible server, the same
@@ -9,21 +9,19 @@
 //! ANTHROPIC_BASE_URL=http://127.0.0.1:8080 cargo run --example agent -- "What is 2 plus 3?"
 //! ```
 
+use std::io::Write as _;
 use std::time::Duration;
 
 use agentloop::client::Auth;
-use agentloop::run_loop::RunErrorKind;
+use agentloop::messages::{Delta, StreamEvent};
 use agentloop::testing::{Reply, Server};
 use agentloop::{Client, ClientBuilder};
-use agentloop::{ContentBlock, Message, MessageRequest};
+use agentloop::{ContentBlock, MessageRequest};
 use agentloop::{Json, Tool};
-use agentloop::{RunError, ToolRunner};
+use agentloop::{RunError, RunEvent, ToolRunner};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-
-/// The most requests that one question may cost.
-const MAX_REQUESTS: u32 = 8;
 
 #[derive(Deserialize, JsonSchema)]
 struct Add {
@@ -109,64 +107,54 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// One question, stopped after each turn to print it.
+/// One question, printed as the answer comes.
 async fn run(client: &Client, request: MessageRequest) -> Result<(), RunError> {
     let runner = ToolRunner::new()
         .tools(tools())
         .max_concurrency(4)
         .tool_timeout(Duration::from_secs(5))
-        .max_iterations(1);
-    let mut run_loop = runner.run_loop(request);
-    loop {
-        let before = run_loop.conversation().len();
-        let outcome = runner.drive(client, &mut run_loop).await;
-        for message in run_loop.conversation().iter().skip(before) {
-            message.content().iter().for_each(show);
-        }
-        if let Some(reply) = run_loop.message() {
-            show_cost(run_loop.iterations(), reply);
-        }
-        match outcome {
-            Ok(()) => break,
-            Err(stop)
-                if stop.kind() == RunErrorKind::MaxIterations && run_loop.iterations() < MAX_REQUESTS =>
-            {
-                run_loop.set_max_iterations(run_loop.iterations() + 1);
-            }
-            Err(stop) => return Err(RunError::new(stop, run_loop)),
-        }
-    }
-    if let Ok(run) = run_loop.into_run() {
-        let usage = run.usage();
-        println!(
-            "\nEnded with {} after {} requests: {} tokens in, {} out.",
-            run.ended(),
-            run.iterations(),
-            usage.total_input_tokens(),
-            usage.output_tokens
-        );
-    }
-    Ok(())
-}
-
-fn show(block: &ContentBlock) {
-    match block {
-        ContentBlock::Text(block) => println!("  text    {}", block.text),
-        ContentBlock::ToolUse(call) => println!("  call    {} {}", call.name, call.input),
-        ContentBlock::ToolResult(result) if result.is_error => println!("  error   {}", result.text()),
-        ContentBlock::ToolResult(result) => println!("  result  {}", result.text()),
-        other => println!("  [{}]", other.kind()),
-    }
-}
-
-fn show_cost(number: u32, reply: &Message) {
-    let usage = reply.usage();
-    let reason = reply.stop_reason().map_or("no reason", |reason| reason.as_str());
+        .max_iterations(8)
+        .on_event(show);
+    let run = runner.run(client, request).await?;
+    let usage = run.usage();
     println!(
-        "= reply {number}: {reason}, {} tokens in, {} out",
+        "\nEnded with {} after {} requests: {} tokens in, {} out.",
+        run.ended(),
+        run.iterations(),
         usage.total_input_tokens(),
         usage.output_tokens
     );
+    Ok(())
+}
+
+fn show(event: &RunEvent) {
+    match event {
+        RunEvent::Stream(StreamEvent::ContentBlockStart { block, .. }) => match block {
+            ContentBlock::Text(_) => print!("  text    "),
+            // Announced when it starts, with its whole input.
+            ContentBlock::ToolUse(_) => {}
+            other => println!("  [{}]", other.kind()),
+        },
+        RunEvent::Stream(StreamEvent::ContentBlockDelta { delta: Delta::Text(text), .. }) => {
+            print!("{text}");
+            // Nobody waits for the end of the line.
+            let _shown = std::io::stdout().flush();
+        }
+        RunEvent::Stream(_) => {}
+        RunEvent::TurnDone(reply) => {
+            let usage = reply.usage();
+            let reason = reply.stop_reason().map_or("no reason", |reason| reason.as_str());
+            let (input, output) = (usage.total_input_tokens(), usage.output_tokens);
+            println!("\n= {reason}, {input} tokens in, {output} out");
+        }
+        RunEvent::ToolStarted(call) => println!("  call    {} {}", call.name(), call.input()),
+        RunEvent::ToolFinished { call, result, .. } => {
+            let outcome = if result.is_error { "error" } else { "result" };
+            println!("  {outcome:<7} {}: {}", call.name(), result.text());
+        }
+        RunEvent::Retry { wait, error, .. } => println!("  {error}: again in {wait:?}"),
+        other => println!("  {other:?}"),
+    }
 }
 
 /// Four calls at once, a pause in a search of the API, and an answer.

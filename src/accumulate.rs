@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::messages::content::is_call;
 use crate::messages::json::{self, Fields};
-use crate::messages::{BrokenInput, Delta, Message, MessageDelta, StopReason, StreamEvent};
+use crate::messages::{BrokenInput, ContentBlock, Delta, Message, MessageDelta, StopReason, StreamEvent};
 
 /// The reply as far as it came.
 ///
@@ -86,6 +86,12 @@ impl Accumulator {
             let mut message = Object::of(start.json());
             message.field_or("content", || Value::List(Vec::new()));
             self.message = Some(message);
+            // Empty as a rule. What is there is whole.
+            for json in json::items(start.content_json()).unwrap_or_default() {
+                let mut block = Block::new(ContentBlock::from_raw(json).kind(), json);
+                block.close();
+                self.blocks.push(block);
+            }
             self.stop_reason = start.stop_reason().cloned();
             return Ok(());
         }
@@ -412,7 +418,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::messages::{ContentBlock, Parsed};
+    use crate::messages::Parsed;
 
     const CAP: usize = 1 << 30;
 
@@ -788,6 +794,15 @@ mod tests {
             none.finish().unwrap().json(),
             r#"{"content":[],"stop_reason":"end_turn","stop_sequence":null,"usage":{"output_tokens":7}}"#
         );
+    }
+
+    #[test]
+    fn content_of_the_start_is_kept() {
+        let begun = START.replace(r#""content":[]"#, r#""content":[{"type":"text","text":"a"}]"#);
+        let more = start(1, r#"{"type":"text","text":"b"}"#);
+        let reply = accumulated([&*begun, &more, &stop(1), &end("end_turn")]).unwrap().finish().unwrap();
+        assert_eq!(reply.content_json(), r#"[{"type":"text","text":"a"},{"type":"text","text":"b"}]"#);
+        assert!(accumulated([&*begun, &start(0, r#"{"type":"text"}"#)]).is_err());
     }
 
     #[test]

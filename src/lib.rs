@@ -34,6 +34,8 @@
 //! | [`ToolOutput`], [`Json`], [`ToolError`] | what a call gives back |
 //! | [`ToolRunner`] | tools and rules; runs the loop |
 //! | [`Run`] | a finished run: reply, conversation, tokens, and [how it ended](run_loop::Ended) |
+//! | [`MessageStream`], [`RunStream`] | the events of a reply, and of a run, as they come |
+//! | [`RunEvent`] | what a run tells while it goes |
 //! | [`RunError`] | a run that was stopped: the reason, and everything that is needed to go on |
 //! | [`run_loop::RunLoop`] | the loop without IO, for drivers of your own |
 //! | [`Error`], [`ErrorKind`] | the error of a request |
@@ -75,13 +77,14 @@
 //!
 //! # What is missing
 //!
-//! Streaming, HTTP dates in `retry-after`, MCP servers as tools, hooks that approve calls, token
+//! HTTP dates in `retry-after`, MCP servers as tools, hooks that approve calls, token
 //! counting, batches, files, models, helpers for the prompt cache beyond `cached`, and handlers for
 //! the members of toolsets.
 //!
 //! # Guides
 //!
 //! - [The loop](_documentation::the_loop): steps, stop reasons, results, resuming, cancelling.
+//! - [Streaming](_documentation::streaming): events, order, what a broken stream is, restarts.
 //! - [Errors](_documentation::errors): kinds, retries, limits of time.
 //! - [Conversations](_documentation::conversations): storing, reading back, repairing.
 //! - [Design](_documentation::design): why it is as it is.
@@ -130,6 +133,8 @@ pub mod _documentation {
     pub mod errors {}
     #[doc = include_str!("../docs/spec.md")]
     pub mod spec {}
+    #[doc = include_str!("../docs/streaming.md")]
+    pub mod streaming {}
     #[doc = include_str!("../docs/loop.md")]
     pub mod the_loop {}
     #[doc = include_str!("../docs/versioning.md")]
