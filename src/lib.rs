@@ -95,6 +95,9 @@ mod accumulate;
 pub mod client;
 mod error;
 mod execute;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod messages;
 pub mod run_loop;
 mod runner;

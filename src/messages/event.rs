@@ -74,7 +74,7 @@ pub enum Delta {
     /// Fields that a compaction block gets: `content` and `encrypted_content`.
     Compaction(Box<RawValue>),
     /// More of the JSON text of a call's input. The pieces make sense only together;
-    /// `PartialInput` reads what there is.
+    /// [`PartialInput`](super::PartialInput) reads what there is.
     InputJson(String),
     /// The signature, set as a whole.
     Signature(String),
