@@ -192,7 +192,7 @@ impl Call {
 
     /// True if the total limit ends before this wait does: the error at hand says more than that.
     fn is_beyond(&self, wait: Duration) -> bool {
-        self.total.is_some_and(|Total { start, limit }| limit.saturating_sub(start.elapsed()) <= wait)
+        self.total.is_some_and(|total| total.left() <= wait)
     }
 
     fn reading(&self) -> Reading<'_> {

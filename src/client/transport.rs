@@ -70,6 +70,13 @@ pub(crate) struct Total {
     pub(crate) limit: Duration,
 }
 
+impl Total {
+    /// How much of it is left.
+    pub(crate) fn left(self) -> Duration {
+        self.limit.saturating_sub(self.start.elapsed())
+    }
+}
+
 impl Incoming {
     pub(crate) fn new(body: Body, idle: Duration) -> Self {
         Self { body, idle, total: None, timers: None, waiting: None }
@@ -83,6 +90,12 @@ impl Incoming {
 
     /// The next piece, `None` at the end. `phase` is what a limit of time tells.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, phase: Phase) -> Poll<Result<Option<Bytes>>> {
+        // A body that never ends may never have to be waited for.
+        if let Some(Total { start, limit }) = self.total
+            && start.elapsed() >= limit
+        {
+            return Poll::Ready(Err(Phase::Total.timed_out(limit, "timeout")));
+        }
         loop {
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
@@ -106,7 +119,7 @@ impl Incoming {
         let total = self.total;
         let timers = self.timers.get_or_insert_with(|| Timers {
             idle: Box::pin(sleep(self.idle)),
-            total: Box::pin(sleep(total.map_or(Duration::MAX, |total| total.limit))),
+            total: Box::pin(sleep(total.map_or(Duration::MAX, Total::left))),
         });
         if let Some(Total { start, limit }) = total
             && poll_expired(timers.total.as_mut(), limit, || start, cx).is_ready()

@@ -191,7 +191,8 @@ impl Message {
     }
 
     /// What is wrong with the input of a call, if it came as a stream and is no JSON. Its text is
-    /// kept, as a string in the place of the object.
+    /// kept, as a string in the place of the object. A message that is read from JSON does not know
+    /// it.
     #[must_use]
     pub fn broken_input(&self, block: usize) -> Option<&str> {
         self.inner.broken_inputs.iter().find(|broken| broken.block == block).map(|broken| &*broken.place)
