@@ -1,4 +1,5 @@
-//! The decoders without IO, for the fuzz targets: there is no other way to them without a socket.
+//! The decoders without IO, for the fuzz targets and the tests: there is no other way to them
+//! without a socket.
 
 use crate::accumulate::Accumulator;
 use crate::messages::{Message, Parsed, StreamEvent};

@@ -95,7 +95,7 @@ mod accumulate;
 pub mod client;
 mod error;
 mod execute;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod messages;

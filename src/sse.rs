@@ -212,25 +212,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::fuzzing::frames as decode;
 
     type Frames = Vec<(String, String)>;
-
-    /// The frames of a body that comes in these pieces, and the error that ended it.
-    fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, cap: usize) -> (Frames, Option<String>) {
-        let mut decoder = Decoder::new(cap);
-        let mut frames = Vec::new();
-        for piece in pieces {
-            decoder.push(piece);
-            loop {
-                match decoder.next() {
-                    Ok(Some(frame)) => frames.push((frame.event.to_owned(), frame.data.to_owned())),
-                    Ok(None) => break,
-                    Err(error) => return (frames, Some(error.to_string())),
-                }
-            }
-        }
-        (frames, None)
-    }
 
     fn frames(body: &str) -> Frames {
         let (frames, error) = decode([body.as_bytes()], DEFAULT_CAP);
