@@ -282,6 +282,10 @@ mod tests {
                                     expected,
                                     "{status} {should:?} {code:?} {name}: {value}, {retries} of {max_retries}"
                                 );
+                                // Whatever it was: nothing is retried once somebody saw a part of it.
+                                let seen = Failure { delivered: true, ..failure };
+                                assert_eq!(verdict(seen, retries, policy, 0.0), Verdict::Stop);
+                                assert_eq!(is_transient(seen), is_transient(failure));
                                 cases += 1;
                                 retried += u32::from(expected != Verdict::Stop);
                             }
