@@ -83,9 +83,7 @@ impl Accumulator {
             if self.message.is_some() {
                 return Err(no_reply("it began a second time"));
             }
-            let mut message = Object::of(start.json());
-            message.field_or("content", || Value::List(Vec::new()));
-            self.message = Some(message);
+            self.message = Some(Object::message(start.json()));
             // Empty as a rule. What is there is whole.
             for json in json::items(start.content_json()).unwrap_or_default() {
                 let mut block = Block::new(ContentBlock::from_raw(json).kind(), json);
@@ -94,6 +92,13 @@ impl Accumulator {
             }
             self.stop_reason = start.stop_reason().cloned();
             return Ok(());
+        }
+        // Some servers leave the start out. What it would have said is missing then, and no more.
+        if let (None, StreamEvent::ContentBlockStart { .. } | StreamEvent::MessageDelta(_)) =
+            (&self.message, event)
+        {
+            tracing::warn!(event = event.kind(), "the reply began without message_start");
+            self.message = Some(Object::message("{}"));
         }
         let Some(message) = &mut self.message else {
             return Err(no_reply(&format!("{} came before message_start", event.kind())));
@@ -252,7 +257,11 @@ impl Block {
                 json::text("{}")
             }
             Err(error) => {
-                self.broken = Some(json::place(&error));
+                let (line, column) = (error.line(), error.column());
+                self.broken = Some(match error.is_eof() {
+                    true => format!("it ends too early (line {line}, column {column})"),
+                    false => format!("the fault is at line {line}, column {column}"),
+                });
                 json::to_raw(&input)
             }
         };
@@ -279,6 +288,13 @@ impl Object {
         let fields = Fields::parse(json).unwrap_or_default();
         let own = |(name, value): (&str, &RawValue)| (name.into(), Value::Json(value.to_owned()));
         Self { fields: fields.iter().map(own).collect() }
+    }
+
+    /// The fields of a message, `content` among them.
+    fn message(json: &str) -> Self {
+        let mut message = Self::of(json);
+        message.field_or("content", || Value::List(Vec::new()));
+        message
     }
 
     /// The value of a field; put at the end where there is none. Of equal names the last counts.
@@ -752,8 +768,8 @@ mod tests {
     fn j15_an_input_that_is_no_json_is_kept_as_a_string_and_told_apart() {
         for (text, kept, place) in [
             (r#"{"a": "b"#, r#""{\"a\": \"b""#, Some("it ends too early (line 1, column 8)")),
-            (r#"{"a": 1} x"#, r#""{\"a\": 1} x""#, Some("it is not valid JSON (line 1, column 10)")),
-            ("{\"a\":\n1,}", r#""{\"a\":\n1,}""#, Some("it is not valid JSON (line 2, column 3)")),
+            (r#"{"a": 1} x"#, r#""{\"a\": 1} x""#, Some("the fault is at line 1, column 10")),
+            ("{\"a\":\n1,}", r#""{\"a\":\n1,}""#, Some("the fault is at line 2, column 3")),
             (r#""hello""#, r#""hello""#, None),
             ("null", "null", None),
             ("[1]", "[1]", None),
@@ -797,6 +813,17 @@ mod tests {
     }
 
     #[test]
+    fn a_reply_without_its_start_has_no_id_and_all_of_its_content() {
+        let text = start(0, r#"{"type":"text","text":"a"}"#);
+        let reply = accumulated([&*text, &stop(0), &end("end_turn"), STOP]).unwrap().finish().unwrap();
+        assert_eq!(
+            reply.json(),
+            r#"{"content":[{"type":"text","text":"a"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"output_tokens":7}}"#
+        );
+        assert_eq!((reply.id(), reply.model()), ("", ""));
+    }
+
+    #[test]
     fn content_of_the_start_is_kept() {
         let begun = START.replace(r#""content":[]"#, r#""content":[{"type":"text","text":"a"}]"#);
         let more = start(1, r#"{"type":"text","text":"b"}"#);
@@ -818,8 +845,9 @@ mod tests {
         let more = delta(0, r#"{"type":"text_delta","text":"x"}"#);
         for (events, word) in [
             (vec![START, START], "began a second time"),
-            (vec![&*text], "content_block_start came before message_start"),
-            (vec![&*end("end_turn")], "message_delta came before message_start"),
+            (vec![&*text, START], "began a second time"),
+            (vec![&*more], "content_block_delta came before message_start"),
+            (vec![&*stop(0)], "content_block_stop came before message_start"),
             (vec![STOP], "message_stop came before message_start"),
             (vec![START, &*start(1, "{}")], "block 1 began where block 0 is next"),
             (vec![START, &*text, &*text], "block 0 began where block 1 is next"),

@@ -4,7 +4,7 @@ mod support;
 
 use agentloop::messages::Effort;
 use agentloop::run_loop::{Ended, RunErrorKind};
-use agentloop::testing::{Reply, Script, Server};
+use agentloop::testing::{Gate, Reply, Script, Server};
 use agentloop::{Client, Tool, ToolError, ToolRunner};
 use agentloop::{ContentBlock, MessageRequest, StopReason};
 use agentloop::{Json, ToolOutput};
@@ -525,6 +525,28 @@ async fn a_run_streams_by_itself_where_a_plain_request_would_be_refused() {
         }
         server.finish().unwrap();
     }
+}
+
+/// The end of a body may come behind that of the reply. Nobody waits for it, and while the tools
+/// run it arrives.
+#[tokio::test]
+async fn a_connection_is_used_again_although_the_end_of_a_stream_comes_late() {
+    let gate = Gate::new();
+    let call = Reply::tool_use([("toolu_1", "open", json!({}))]).hold_after_events(usize::MAX, &gate);
+    let server = Server::start([call, Reply::text("ok")]).await;
+    let open = Tool::new("open", "", object()).handler(move |(): ()| {
+        let gate = gate.clone();
+        async move {
+            gate.release();
+            // The server has the same thread: it gets its turns.
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    let run = ToolRunner::new().tool(open).on_event(|_| {}).run(&server.client(), "go").await.unwrap();
+    assert_eq!((run.text().as_str(), server.request_count()), ("ok", 2));
+    assert_eq!(server.connections_opened(), 1);
 }
 
 /// Futures of a run can be spawned, and what they give crosses threads.

@@ -10,7 +10,7 @@ use super::builder::ClientBuilder;
 use super::call::{Call, Retry};
 use super::headers::ClientHeaders;
 use super::retry::RetryPolicy;
-use super::stream::MessageStream;
+use super::stream::{MessageStream, Rest};
 use crate::error::{Error, Result};
 use crate::messages::options::RequestDefaults;
 use crate::messages::request::Mode;
@@ -168,11 +168,16 @@ impl Client {
             .await
     }
 
+    async fn collect(&self, request: &MessageRequest) -> Result<(Message, Option<Rest>)> {
+        let call = &self.call(request, Mode::Streamed)?;
+        call.run(|attempt| async move { MessageStream::open(call, attempt).await?.finish().await }).await
+    }
+
     /// [`create`](Self::create), by a stream where the reply may take too long without one.
-    pub(crate) async fn create_somehow(&self, request: &MessageRequest) -> Result<Message> {
+    pub(crate) async fn create_somehow(&self, request: &MessageRequest) -> Result<(Message, Option<Rest>)> {
         match self.is_too_long_to_be_silent(request) {
-            true => self.create_streamed(request).await,
-            false => self.create(request).await,
+            true => self.collect(request).await,
+            false => Ok((self.create(request).await?, None)),
         }
     }
 
@@ -184,7 +189,7 @@ impl Client {
         restarts: bool,
         on_event: impl Fn(StreamEvent) -> E,
         on_retry: impl Fn(Retry) -> N,
-    ) -> Result<Message>
+    ) -> Result<(Message, Option<Rest>)>
     where
         E: Future<Output = ()>,
         N: Future<Output = ()>,
@@ -201,7 +206,7 @@ impl Client {
                     Err(error) => return Err(error.with_delivered()),
                 }
             }
-            stream.final_message().await
+            stream.finish().await
         };
         call.run_with(attempt, on_retry).await
     }

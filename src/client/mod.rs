@@ -27,6 +27,7 @@ mod transport;
 
 pub(crate) use call::Retry;
 pub(crate) use handle::Client;
+pub(crate) use stream::Rest;
 
 pub use crate::messages::options::{DEFAULT_MAX_TOKENS, DEFAULT_MODEL};
 pub use auth::Auth;

@@ -56,6 +56,7 @@ use crate::sse::Decoder;
 pub struct MessageStream {
     /// `None` once the exchange is over.
     body: Option<Incoming>,
+    rest: Option<Rest>,
     decoder: Decoder,
     accumulator: Accumulator,
     /// The events that came before the stream was handed out.
@@ -63,6 +64,12 @@ pub struct MessageStream {
     outcome: Option<Result<Message>>,
     received: bool,
     origin: Origin,
+}
+
+/// The body of a whole reply. Its end may still be on the way: dropped before that has come, the
+/// connection can't be used again (HTTP/1.1), or the stream is reset for nothing (HTTP/2).
+pub(crate) struct Rest {
+    _body: Incoming,
 }
 
 /// What errors and messages tell of the response.
@@ -89,6 +96,7 @@ impl MessageStream {
         let secrets = call.secrets();
         let mut stream = Self {
             body: Some(body),
+            rest: None,
             decoder: Decoder::new(call.max_event_bytes()),
             accumulator: Accumulator::new(MAX_REPLY),
             ready: VecDeque::new(),
@@ -104,6 +112,8 @@ impl MessageStream {
         };
         while !stream.accumulator.has_begun() {
             match poll_fn(|cx| stream.poll_event(cx)).await {
+                // A turn begins with its start. That the server is alive is known by then.
+                Some(Ok(StreamEvent::Ping)) => {}
                 Some(event) => stream.ready.push_back(event?),
                 None => break,
             }
@@ -132,11 +142,19 @@ impl MessageStream {
     ///
     /// # Cancel safety
     /// Dropping the future ends the exchange, and the reply is lost.
-    pub async fn final_message(mut self) -> Result<Message> {
+    pub async fn final_message(self) -> Result<Message> {
+        self.finish().await.map(|(message, _)| message)
+    }
+
+    /// The whole reply, and the rest of its body, to be dropped before the next request.
+    pub(super) async fn finish(mut self) -> Result<(Message, Option<Rest>)> {
         while let Some(event) = self.next().await {
             event?;
         }
-        self.outcome.unwrap_or_else(|| Err(Error::new(ErrorKind::Transport, INCOMPLETE)))
+        match self.outcome {
+            Some(outcome) => outcome.map(|message| (message, self.rest)),
+            None => Err(Error::new(ErrorKind::Transport, INCOMPLETE)),
+        }
     }
 
     /// The text alone: of text blocks, piece by piece. Put together it is [`Message::text`].
@@ -222,7 +240,7 @@ impl MessageStream {
     }
 
     fn complete(&mut self, message: Message) {
-        self.body = None;
+        self.rest = self.body.take().map(|body| Rest { _body: body });
         self.outcome = Some(Ok(message.with_response(self.origin.headers.clone())));
     }
 

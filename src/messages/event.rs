@@ -14,7 +14,8 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// A reply begins with [`MessageStart`](Self::MessageStart). Each block has a start, any number of
 /// deltas and a stop, all of which name it by its index. [`MessageDelta`](Self::MessageDelta) brings
-/// the stop reason and [`MessageStop`](Self::MessageStop) ends the reply. A ping may come anywhere.
+/// the stop reason and [`MessageStop`](Self::MessageStop) ends the reply. A ping may come anywhere
+/// behind the start.
 /// An error that the API sends in a stream is no event but the stream's error.
 ///
 /// The API adds events: a match needs an arm for the rest.
@@ -127,7 +128,8 @@ impl StreamEvent {
     /// Reads a frame. `type` inside the data names the event, else the frame's own name does.
     pub(crate) fn parse(event: &str, data: &str) -> Result<Parsed> {
         let data = match data.trim() {
-            "" if event.is_empty() => return Ok(Parsed::Empty),
+            // The second is how other APIs end a stream.
+            "" | "[DONE]" if event.is_empty() => return Ok(Parsed::Empty),
             "" => "{}",
             _ => data,
         };
@@ -136,9 +138,11 @@ impl StreamEvent {
             return Ok(Parsed::Failure);
         }
         let fields = serde_json::from_str::<Fields<'_>>(data);
-        let kind = fields.as_ref().ok().and_then(|fields| fields.str("type"));
-        let kind = kind.unwrap_or(Cow::Borrowed(event));
-        if let ("error", Ok(_)) = (&*kind, &fields) {
+        let field = |name| fields.as_ref().ok().and_then(|fields| fields.get(name));
+        let kind = field("type").and_then(json::string).unwrap_or(Cow::Borrowed(event));
+        // Gateways leave out the name and the outer `type`.
+        let is_bare = kind.is_empty() && field("error").is_some_and(|error| !json::is_null(error));
+        if kind == "error" || is_bare {
             return Ok(Parsed::Failure);
         }
         if !KNOWN.contains(&&*kind) && !kind.is_empty() {
@@ -323,6 +327,9 @@ mod tests {
             ("future", r#"{"type":"future","x":1}"#, "future"),
             ("future", "no JSON", "future"),
             ("", "", "Empty"),
+            ("", "[DONE]", "Empty"),
+            ("", r#"{"error":{"type":"api_error","message":"m"}}"#, "Failure"),
+            ("ping", r#"{"error":null}"#, "ping"),
             ("error", r#"{"type":"overloaded_error","message":"m"}"#, "Failure"),
             ("error", "Bad gateway", "Failure"),
             ("", r#"{"type":"error","error":{"type":"api_error","message":"m"}}"#, "Failure"),

@@ -8,7 +8,7 @@ use tracing::Instrument as _;
 use super::builder::ToolRunner;
 use super::error::RunError;
 use super::events::{Observer, RunEvent, Slot};
-use crate::client::{Client, Retry};
+use crate::client::{Client, Rest, Retry};
 use crate::error::Error;
 use crate::execute::{Executor, Progress};
 use crate::messages::{ContentBlock, Message, MessageRequest, StopReason};
@@ -158,7 +158,7 @@ impl ToolRunner {
         client: &Client,
         request: &MessageRequest,
         observer: Observer<'_>,
-    ) -> Result<Message, Error> {
+    ) -> Result<(Message, Option<Rest>), Error> {
         if observer.is_none() {
             return client.create_somehow(request).await;
         }
@@ -183,6 +183,7 @@ impl ToolRunner {
         run_loop: &mut RunLoop,
         observer: Observer<'_>,
     ) -> Result<(), Stop> {
+        let mut rest = None;
         loop {
             let repairs = run_loop.repairs().len();
             match run_loop.step() {
@@ -190,7 +191,10 @@ impl ToolRunner {
                     if self.inner.cancellation.is_cancelled() {
                         return Err(Stop::cancelled());
                     }
-                    let reply = self.unless_cancelled(self.reply(client, step.request(), observer)).await??;
+                    drop(rest.take());
+                    let reply;
+                    (reply, rest) =
+                        self.unless_cancelled(self.reply(client, step.request(), observer)).await??;
                     tracing::debug!(
                         stop_reason = reply.stop_reason().map(StopReason::as_str),
                         request_id = reply.request_id(),
