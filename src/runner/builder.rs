@@ -198,6 +198,17 @@ impl ToolRunner {
     ///
     /// Once an event of a turn was told, a stream that breaks ends the run; see
     /// [`restart_streams`](Self::restart_streams).
+    ///
+    /// ```
+    /// use agentloop::{RunEvent, ToolRunner};
+    ///
+    /// let runner = ToolRunner::new().on_event(|event| match event {
+    ///     RunEvent::Stream(event) => print!("{}", event.as_text().unwrap_or_default()),
+    ///     RunEvent::ToolStarted(call) => println!("[{} starts]", call.name()),
+    ///     other => println!("{other:?}"),
+    /// });
+    /// # let _ = runner;
+    /// ```
     pub fn on_event(self, tell: impl Fn(&RunEvent) + Send + Sync + 'static) -> Self {
         self.edit(|inner| inner.on_event = Some(Arc::new(tell)))
     }

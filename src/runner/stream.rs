@@ -73,7 +73,27 @@ impl ToolRunner {
         RunStream { driver }
     }
 
-    /// Drives a loop and gives its events as they come; the loop stays the caller's.
+    /// Drives a loop and gives its events as they come; the loop stays the caller's, and is valid
+    /// wherever this is dropped.
+    ///
+    /// ```
+    /// # #[cfg(feature = "testing")]
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use agentloop::ToolRunner;
+    /// use agentloop::testing::{Reply, Server};
+    ///
+    /// let server = Server::start([Reply::text("Hello!"), Reply::text("Hello!")]).await;
+    /// let (client, runner) = (server.client(), ToolRunner::new());
+    /// let mut run_loop = runner.run_loop("Hi");
+    /// // The reader leaves after the first event, and the reply with it.
+    /// drop(runner.drive_stream(&client, &mut run_loop).next().await);
+    /// assert_eq!(run_loop.iterations(), 0);
+    ///
+    /// runner.drive(&client, &mut run_loop).await?;
+    /// assert_eq!(run_loop.iterations(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn drive_stream<'a>(&'a self, client: &'a Client, run_loop: &'a mut RunLoop) -> DriveStream<'a> {
         let driver =
             Driver::new(|slot| async move { self.drive_observed(client, run_loop, Some(&slot)).await });
