@@ -8,6 +8,7 @@ use agentloop::messages::MessageRef;
 use agentloop::testing::Server;
 use agentloop::{ContentBlock, Conversation};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 /// What the tools of a test did, in order.
@@ -80,8 +81,12 @@ pub(crate) fn result_of(conversation: &Conversation, id: &str) -> (String, bool)
 
 /// The `messages` that the nth request sent (from 0), as JSON text.
 pub(crate) fn sent(server: &Server, number: usize) -> String {
-    let body = server.requests()[number].body().to_vec();
-    let body = String::from_utf8(body).unwrap();
-    let start = body.find(r#""messages":"#).unwrap() + r#""messages":"#.len();
-    body[start..body.len() - 1].to_owned()
+    #[derive(Deserialize)]
+    struct Body<'a> {
+        #[serde(borrow)]
+        messages: &'a RawValue,
+    }
+    let requests = server.requests();
+    let body: Body<'_> = serde_json::from_slice(requests[number].body()).unwrap();
+    body.messages.get().to_owned()
 }

@@ -1,0 +1,397 @@
+//! What is told of a run, and when.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentloop::messages::Role;
+use agentloop::run_loop::RunErrorKind;
+use agentloop::testing::{Reply, Server};
+use agentloop::{MessageRequest, RunEvent, Tool, ToolContext, ToolRunner};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::replies::{Block, Clients, call, events, run_all, text, whole};
+use crate::support::{Log, add, object, results, sent};
+use crate::told::{Way, finished, started, turn_done};
+
+/// How calls are run: the name, how many at once, and whether they have a limit of time.
+const MODES: [(&str, usize, bool); 4] =
+    [("inline", 1, false), ("timed", 1, true), ("two tasks", 2, false), ("tasks", 4, false)];
+
+fn runner((_, concurrency, timed): (&str, usize, bool)) -> ToolRunner {
+    let runner = ToolRunner::new().max_concurrency(concurrency);
+    if timed { runner.tool_timeout(Duration::from_secs(3600)) } else { runner }
+}
+
+fn an_add(id: &str, a: i64, b: i64) -> Block {
+    call(id, "add", &["", &format!("{{\"b\": {b},"), &format!(" \"a\":{a}}}")])
+}
+
+/// The three turns of a run, as events.
+fn three_turns() -> [Vec<Value>; 3] {
+    let mut second = events("msg_2", "tool_use", &[an_add("t4", 4, 4)]);
+    second.insert(1, json!({"type": "ping"}));
+    second.insert(0, json!({"type": "ping"}));
+    [
+        events(
+            "msg_1",
+            "tool_use",
+            &[text(&["Let ", "me ", "see"]), an_add("t1", 1, 2), an_add("t2", 3, 4), an_add("t3", 5, 6)],
+        ),
+        second,
+        events("msg_3", "end_turn", &[text(&["It is ", "8", "."])]),
+    ]
+}
+
+#[tokio::test]
+async fn j14_all_events_of_all_turns_are_told_in_order_whichever_way_they_are_asked_for() {
+    let turns = three_turns();
+    let mut expected = turns[0].clone();
+    expected.push(turn_done(&turns[0]));
+    for (id, input, sum) in [
+        ("t1", r#"{"b": 2, "a":1}"#, "3"),
+        ("t2", r#"{"b": 4, "a":3}"#, "7"),
+        ("t3", r#"{"b": 6, "a":5}"#, "11"),
+    ] {
+        expected.extend([started(id, "add", input), finished(id, sum, false)]);
+    }
+    expected.extend(turns[1].clone());
+    expected.push(turn_done(&turns[1][1..]));
+    expected.extend([started("t4", "add", r#"{"b": 4, "a":4}"#), finished("t4", "8", false)]);
+    expected.extend(turns[2].clone());
+    expected.extend([turn_done(&turns[2]), json!({"Finished": "end_turn"})]);
+
+    let clients = Clients::new();
+    for way in Way::TOLD {
+        let log = Log::default();
+        let server = Server::start(three_turns().map(Reply::events).to_vec()).await;
+        let client = clients.builder(&server).build().unwrap();
+        let (told, run) = way.run(&ToolRunner::new().tool(add(&log)), &client, "go").await;
+        assert_eq!(told, expected, "{way:?}");
+        let run = run.unwrap();
+        assert_eq!((run.text().as_str(), run.iterations(), log.count("add")), ("It is 8.", 3, 4));
+        assert!(server.requests().iter().all(|request| request.json()["stream"] == true), "{way:?}");
+        // Each turn begins with its own start, before which only a ping may come.
+        let starts = told.iter().filter(|event| event["type"] == "message_start");
+        let starts: Vec<_> = starts.map(|event| event["message"]["id"].clone()).collect();
+        assert_eq!(starts, ["msg_1", "msg_2", "msg_3"]);
+        server.finish().unwrap();
+    }
+}
+
+/// Each task ends only when the one behind it was told to have ended.
+#[tokio::test]
+async fn j14_tasks_are_told_as_they_end_while_results_go_out_in_the_order_of_the_calls() {
+    let calls = ["t1", "t2", "t3", "t4"];
+    let turn = events("msg_1", "tool_use", &calls.map(|id| call(id, "step", &["{}"])));
+    let mut expected = turn.clone();
+    expected.push(turn_done(&turn));
+    expected.extend(calls.map(|id| started(id, "step", "{}")));
+    expected.extend(calls.iter().rev().map(|id| finished(id, &format!("end of {id}"), false)));
+    let clients = Clients::new();
+    for way in Way::TOLD {
+        let may_end = Arc::new(calls.map(|_| Notify::new()));
+        may_end[3].notify_one();
+        let tool = {
+            let may_end = may_end.clone();
+            Tool::new("step", "", object()).handler_with(move |(): (), cx: ToolContext| {
+                let may_end = may_end.clone();
+                async move {
+                    let at = calls.iter().position(|id| *id == cx.call_id()).unwrap();
+                    may_end[at].notified().await;
+                    format!("end of {}", cx.call_id())
+                }
+            })
+        };
+        let see = move |event: &RunEvent| {
+            let RunEvent::ToolFinished { call, .. } = event else { return };
+            let at = calls.iter().position(|id| *id == call.id()).unwrap();
+            if let Some(next) = at.checked_sub(1) {
+                may_end[next].notify_one();
+            }
+        };
+        let server = Server::start([Reply::events(turn.clone()), Reply::text("done")]).await;
+        let client = clients.builder(&server).build().unwrap();
+        let runner = ToolRunner::new().tool(tool).max_concurrency(4);
+        let (told, run) = way.run_with(&runner, &client, "go", see).await;
+        assert_eq!(told[..expected.len()], expected, "{way:?}");
+        let ids: Vec<_> =
+            results(run.unwrap().conversation().get(2).unwrap()).into_iter().map(|(id, ..)| id).collect();
+        assert_eq!(ids, calls);
+        server.finish().unwrap();
+    }
+}
+
+/// The body of a call waits for what is done when its start was told, and the log says which was
+/// first.
+#[tokio::test]
+async fn j14_a_start_is_told_before_the_body_is_entered_and_long_before_it_ends() {
+    let calls = ["t1", "t2", "t3"];
+    let clients = Clients::new();
+    let mut cases = 0;
+    for mode in MODES {
+        for way in Way::TOLD {
+            let (log, told) = (Log::default(), Arc::new(Notify::new()));
+            let tool = {
+                let (log, told) = (log.clone(), told.clone());
+                Tool::new("step", "", object()).handler_with(move |(): (), cx: ToolContext| {
+                    let (log, told) = (log.clone(), told.clone());
+                    async move {
+                        log.note(format!("body of {}", cx.call_id()));
+                        // Given with the start of the last call, or of this one.
+                        told.notified().await;
+                        told.notify_one();
+                        log.note(format!("end of {}", cx.call_id()));
+                    }
+                })
+            };
+            let see = {
+                let log = log.clone();
+                move |event: &RunEvent| match event {
+                    RunEvent::ToolStarted(call) => {
+                        log.note(format!("told of {}", call.id()));
+                        told.notify_one();
+                    }
+                    RunEvent::ToolFinished { call, .. } => log.note(format!("told the end of {}", call.id())),
+                    _ => {}
+                }
+            };
+            let server =
+                Server::start([Reply::tool_use(calls.map(|id| (id, "step", json!({})))), Reply::text("ok")])
+                    .await;
+            let client = clients.builder(&server).build().unwrap();
+            let (_, run) = way.run_with(&runner(mode).tool(tool), &client, "go", see).await;
+            run.unwrap();
+            let all = log.all();
+            assert_eq!(all.len(), 4 * calls.len());
+            let at = |note: String| all.iter().position(|other| *other == note).unwrap();
+            for id in calls {
+                let places = ["told of", "body of", "end of", "told the end of"];
+                let places = places.map(|what| at(format!("{what} {id}")));
+                assert!(places.is_sorted(), "{mode:?}, {way:?}, {id}: {all:?}");
+            }
+            cases += 1;
+        }
+    }
+    println!("{cases} cases");
+    assert_eq!(cases, MODES.len() * 3);
+}
+
+/// A run that is not only turns and calls.
+struct Scenario {
+    name: &'static str,
+    replies: Vec<Reply>,
+    expected: Vec<Value>,
+    ended: Result<&'static str, RunErrorKind>,
+}
+
+/// The events of a turn and its end.
+fn whole_turn(events: &[Value]) -> Vec<Value> {
+    events.iter().cloned().chain([turn_done(events)]).collect()
+}
+
+fn scenarios() -> Vec<Scenario> {
+    let busy = || Reply::error(529, "overloaded_error", "busy").header("retry-after-ms", "1");
+    let done = || events("msg_done", "end_turn", &[text(&["do", "ne"])]);
+    let finished_by = |reason: &str| json!({"Finished": reason});
+    let retry = |attempt: u32, error: &str| json!({"Retry": attempt, "error": error});
+    let add_1 = || started("t1", "add", r#"{"b": 1, "a":1}"#);
+
+    let turn = events("msg_1", "tool_use", &[an_add("t1", 1, 1)]);
+    let retried = Scenario {
+        name: "retries before the first event, in two turns",
+        replies: vec![
+            busy(),
+            Reply::events([]).header("retry-after-ms", "1"),
+            Reply::events(turn.clone()),
+            Reply::events([json!({"type": "ping"})]).header("retry-after-ms", "1"),
+            Reply::events(done()),
+        ],
+        expected: [
+            vec![retry(1, "overloaded_error"), retry(2, "Decode")],
+            whole_turn(&turn),
+            vec![add_1(), finished("t1", "2", false), retry(1, "Transport")],
+            whole_turn(&done()),
+            vec![finished_by("end_turn")],
+        ]
+        .concat(),
+        ended: Ok("done"),
+    };
+
+    let search =
+        json!({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}});
+    let paused = events("msg_1", "pause_turn", &[text(&["I search"]), whole(search)]);
+    let pause = Scenario {
+        name: "a pause",
+        replies: vec![Reply::events(paused.clone()), Reply::events(done())],
+        expected: [whole_turn(&paused), whole_turn(&done()), vec![finished_by("end_turn")]].concat(),
+        ended: Ok("done"),
+    };
+
+    let second = events("msg_2", "tool_use", &[an_add("t2", 2, 2)]);
+    let third = events("msg_3", "tool_use", &[an_add("t3", 3, 3), text(&["more"])]);
+    let cap = Scenario {
+        name: "the cap",
+        replies: [&turn, &second, &third].map(|turn| Reply::events(turn.clone())).to_vec(),
+        expected: [
+            whole_turn(&turn),
+            vec![add_1(), finished("t1", "2", false)],
+            whole_turn(&second),
+            vec![started("t2", "add", r#"{"b": 2, "a":2}"#), finished("t2", "4", false)],
+            whole_turn(&third),
+            vec![json!({"MaxIterations": 3})],
+        ]
+        .concat(),
+        ended: Err(RunErrorKind::MaxIterations),
+    };
+
+    let refused = events("msg_1", "refusal", &[text(&["I ", "can't"]), an_add("t1", 1, 1).left_open()]);
+    let refusal = Scenario {
+        name: "a refusal",
+        replies: vec![Reply::events(refused.clone())],
+        expected: [whole_turn(&refused), vec![finished_by("refusal")]].concat(),
+        ended: Ok("I can't"),
+    };
+
+    let odd = [
+        call("t0", "no_such_tool", &["{}"]),
+        an_add("t1", 1, 1),
+        call("t2", "add", &["{\"a\":"]),
+        call("t3", "add", &["[1]"]),
+        call("t4", "add", &["{\"a\":", "1}"]),
+    ];
+    let odd = events("msg_1", "tool_use", &odd);
+    let unusable = Scenario {
+        name: "an unknown tool, and inputs of all kinds",
+        replies: vec![Reply::events(odd.clone()), Reply::events(done())],
+        expected: [
+            whole_turn(&odd),
+            // The handler may judge what is an object.
+            vec![add_1(), finished("t1", "2", false), started("t4", "add", r#"{"a":1}"#)],
+            vec![finished("t4", MISSING, true)],
+            whole_turn(&done()),
+            vec![finished_by("end_turn")],
+        ]
+        .concat(),
+        ended: Ok("done"),
+    };
+
+    let empty = events("msg_1", "end_turn", &[]);
+    let nothing = Scenario {
+        name: "a reply of nothing",
+        replies: vec![Reply::events(empty.clone())],
+        expected: [whole_turn(&empty), vec![finished_by("a reply without content")]].concat(),
+        ended: Ok(""),
+    };
+    let broken = Scenario {
+        name: "a request that fails",
+        replies: vec![Reply::events(turn.clone()), Reply::error(400, "invalid_request_error", "no")],
+        expected: [whole_turn(&turn), vec![add_1(), finished("t1", "2", false)]].concat(),
+        ended: Err(RunErrorKind::Client),
+    };
+    let mut nameless = turn.clone();
+    nameless[1]["content_block"].as_object_mut().unwrap().remove("id");
+    let protocol = Scenario {
+        name: "a call without id",
+        replies: vec![Reply::events(nameless.clone())],
+        expected: nameless,
+        ended: Err(RunErrorKind::Protocol),
+    };
+    vec![retried, pause, cap, refusal, unusable, nothing, broken, protocol]
+}
+
+/// What the reader of an input says when `b` is not there.
+const MISSING: &str = "the input of the tool does not fit: missing field `b`";
+
+#[tokio::test]
+async fn j14_retries_pauses_the_cap_and_what_ends_a_run_are_told_in_their_place() {
+    let clients = Clients::new();
+    let names: Vec<_> = scenarios().iter().map(|scenario| scenario.name).collect();
+    let cases = names.iter().enumerate().flat_map(|(which, _)| Way::TOLD.map(|way| (which, way)));
+    let cases = cases.map(|(which, way)| {
+        let clients = clients.clone();
+        async move {
+            let Scenario { name, replies, expected, ended } = scenarios().swap_remove(which);
+            let server = Server::start(replies).await;
+            let client = clients.builder(&server).max_retries(2).build().unwrap();
+            let runner = ToolRunner::new().tool(add(&Log::default())).max_iterations(3);
+            let search = json!({"type": "web_search_20260318", "name": "web_search"});
+            let request = MessageRequest::prompt("go").tool(search);
+            let (mut told, outcome) = way.run(&runner, &client, request).await;
+            // The words of the error are not the matter here.
+            for event in &mut told {
+                if event["text"].as_str().is_some_and(|text| text.contains("missing field `b`")) {
+                    event["text"] = MISSING.into();
+                }
+            }
+            assert_eq!(told, expected, "{name}, {way:?}");
+            let outcome = outcome.map(|run| run.text());
+            assert_eq!(outcome.map_err(|error| error.kind()), ended.map(Into::into), "{name}, {way:?}");
+            server.finish().unwrap();
+        }
+    });
+    let count = run_all(cases).await;
+    println!("{count} cases: {names:?}");
+    assert_eq!(count, 8 * 3);
+}
+
+/// What is told of a retry says how long it waits, and comes before the wait.
+#[tokio::test]
+async fn j14_a_retry_is_told_before_its_wait() {
+    let clients = Clients::new();
+    for way in Way::TOLD {
+        let busy = Reply::error(529, "overloaded_error", "busy").header("retry-after", "50");
+        let server = Server::start([busy]).await;
+        let client = clients.builder(&server).max_retries(2).build().unwrap();
+        let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
+        let see = move |event: &RunEvent| {
+            if let RunEvent::Retry { attempt, wait, error, .. } = event {
+                sender.try_send((*attempt, *wait, error.status())).unwrap();
+            }
+        };
+        let runner = ToolRunner::new();
+        tokio::select! {
+            ended = way.run_with(&runner, &client, "go", see) => panic!("{ended:?}"),
+            retry = receiver.recv() => assert_eq!(retry, Some((1, Duration::from_secs(50), Some(529)))),
+        }
+        server.finish().unwrap();
+    }
+}
+
+/// The messages that a run sends are those of a plain run, and so is what it returns.
+#[tokio::test]
+async fn a_streamed_run_sends_and_returns_what_a_plain_one_does() {
+    let replies = || {
+        [
+            Reply::tool_use([("t1", "add", json!({"a": 1, "b": 2})), ("t2", "add", json!({"b": 1, "a": 4}))]),
+            Reply::message(json!({"content": [
+                {"type": "text", "text": "größer \"now\""},
+                {"type": "tool_use", "id": "t3", "name": "add", "input": {"a": 123456789012u64, "b": -1}},
+            ]})),
+            Reply::text("done").usage(7, 9),
+        ]
+    };
+    let clients = Clients::new();
+    let mut plain = None;
+    for way in Way::ALL {
+        let server = Server::start(replies()).await;
+        let client = clients.builder(&server).build().unwrap();
+        let runner = ToolRunner::new().tool(add(&Log::default()));
+        let (_, run) = way.run(&runner, &client, way.request("go")).await;
+        let run = run.unwrap();
+        assert_eq!(run.conversation().last().unwrap().role(), Role::Assistant);
+        let messages: Vec<_> = (0..3).map(|request| sent(&server, request)).collect();
+        let seen = (
+            messages,
+            run.conversation().to_json(),
+            (run.text(), run.iterations(), run.ended().clone()),
+            (run.usage().input_tokens, run.usage().output_tokens),
+            (run.request_ids().to_vec(), run.repairs().to_vec()),
+        );
+        assert_eq!(*plain.get_or_insert_with(|| seen.clone()), seen, "{way:?}");
+        for request in server.requests() {
+            assert_eq!(request.json()["stream"].as_bool(), (way != Way::Plain).then_some(true));
+        }
+        server.finish().unwrap();
+    }
+}

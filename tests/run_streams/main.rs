@@ -1,0 +1,8 @@
+//! Runs whose replies are streamed, over real sockets.
+
+mod events;
+mod inputs;
+mod replies;
+#[path = "../support/mod.rs"]
+mod support;
+mod told;
