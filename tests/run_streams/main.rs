@@ -1,5 +1,6 @@
 //! Runs whose replies are streamed, over real sockets.
 
+mod breaks;
 mod events;
 mod inputs;
 mod replies;
