@@ -1,9 +1,11 @@
 //! Runs whose replies are streamed, over real sockets.
 
 mod breaks;
+mod drops;
 mod events;
 mod inputs;
 mod replies;
+mod resuming;
 #[path = "../support/mod.rs"]
 mod support;
 mod told;

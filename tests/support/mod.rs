@@ -1,6 +1,8 @@
 //! What several test files need: tools that keep a log, and bodies of requests.
 #![allow(dead_code, reason = "no test file uses all of it")]
 
+pub(crate) mod faults;
+
 use std::sync::{Arc, Mutex};
 
 use agentloop::Tool;
