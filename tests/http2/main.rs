@@ -5,29 +5,35 @@ mod server;
 mod support;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agentloop::client::Auth;
 use agentloop::testing;
 use agentloop::{Client, ClientBuilder, ErrorKind, MessageRequest, Run, Tool, ToolRunner};
 use http::Version;
 use serde_json::{Value, json};
-use server::{Answer, Server};
+use server::{Answer, PIECE, Server};
 use support::{Log, add, object, result_of};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 /// A client that trusts this server, made as the docs of `http_client` advise.
 fn builder(server: &Server) -> ClientBuilder {
+    builder_with(server, http(server))
+}
+
+fn builder_with(server: &Server, http: reqwest::ClientBuilder) -> ClientBuilder {
+    Client::builder().base_url(server.url()).auth(Auth::None).http_client(http.build().unwrap())
+}
+
+fn http(server: &Server) -> reqwest::ClientBuilder {
     let authority = reqwest::Certificate::from_der(server.authority().der()).unwrap();
-    let http = reqwest::Client::builder()
+    reqwest::Client::builder()
         .tls_backend_rustls()
         .tls_certs_only([authority])
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
-        .build()
-        .unwrap();
-    Client::builder().base_url(server.url()).auth(Auth::None).http_client(http)
 }
 
 fn client(server: &Server) -> Client {
@@ -279,4 +285,39 @@ async fn dropping_a_run_resets_its_stream_and_no_other() {
     assert_eq!(client.create(&"Hello".into()).await.unwrap().text(), "ok");
     let counts = server.counts();
     assert_eq!((counts.opened, counts.closed, counts.requests), (1, 0, 3));
+}
+
+/// The window of a stream is all that is sent to a reader who stops; a pause is no timeout, and other
+/// requests of the connection go on.
+#[tokio::test]
+async fn a_reader_that_stops_stops_the_server_within_the_window() {
+    const IDLE: Duration = Duration::from_millis(300);
+    for window in [128 * 1024, 1024 * 1024] {
+        for read in [1, 40] {
+            let server = Server::start([Answer::endless(), Answer::text("ok")]).await;
+            let http = http(&server)
+                .http2_initial_stream_window_size(window)
+                .http2_initial_connection_window_size(8 * window);
+            let client = builder_with(&server, http).idle_timeout(IDLE).max_retries(0).build().unwrap();
+            let mut stream = ToolRunner::new().stream(&client, "go");
+            for _ in 0..read {
+                stream.next().await.unwrap();
+            }
+            // Nobody reads, and still the whole window is sent.
+            let window = window as usize;
+            server.until(|counts| counts.pieces * PIECE >= window).await;
+            tokio::time::sleep(2 * IDLE).await;
+            let sent = server.counts().pieces;
+            // Besides: the piece that waits for its window, and what TLS and the frames add.
+            let bound = read + window / PIECE + 4;
+            assert!(sent <= bound, "{sent} pieces were sent where {bound} fit, {window}, {read}");
+            assert_eq!(client.create(&"Hello".into()).await.unwrap().text(), "ok");
+            while server.counts().pieces < sent + 2 * bound {
+                stream.next().await.unwrap();
+            }
+            drop(stream);
+            server.until(|counts| counts.abandoned == 1).await;
+            assert_eq!((server.counts().opened, server.counts().closed), (1, 0));
+        }
+    }
 }

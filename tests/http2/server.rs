@@ -39,6 +39,8 @@ enum Then {
     /// Drops the connection, with whatever else is on it.
     Drop,
     End,
+    /// Sends text for ever.
+    Endless,
     /// Answers before the request's body was read.
     Early,
     /// Ends the connection the orderly way once the response is out: GOAWAY in HTTP/2.
@@ -114,6 +116,14 @@ impl Answer {
         Self { then: Then::Reset, ..Self::new(200, body) }
     }
 
+    /// A stream of events that sends text for ever, in pieces of [`PIECE`] bytes.
+    pub(crate) fn endless() -> Self {
+        let start = r#"{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[],"usage":{}}}"#;
+        let block = r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#;
+        let body = format!("data: {start}\n\ndata: {block}\n\n");
+        Self { then: Then::Endless, ..Self::new(200, body) }.header("content-type", "text/event-stream")
+    }
+
     pub(crate) fn stall_after(body: impl Into<String>) -> Self {
         Self { then: Then::Stall, ..Self::new(200, body) }
     }
@@ -146,7 +156,12 @@ pub(crate) struct Counts {
     pub(crate) requests: usize,
     /// Requests that were given up before the response was complete.
     pub(crate) abandoned: usize,
+    /// The pieces of endless answers that were given to the connection.
+    pub(crate) pieces: usize,
 }
+
+/// The text in a piece of an endless answer.
+pub(crate) const PIECE: usize = 8 * 1024;
 
 /// Plays its answers in order, and 418 beyond them.
 pub(crate) struct Server {
@@ -320,13 +335,12 @@ async fn respond(
         Then::Silence => {
             std::future::pending::<Infallible>().await;
         }
-        Then::End | Then::Early | Then::Reset | Then::Stall => {}
+        Then::End | Then::Endless | Then::Early | Then::Reset | Then::Stall => {}
     }
     let mut response = Response::builder().status(answer.status);
-    for (name, value) in [("content-type", "application/json"), ("request-id", "req_h")] {
-        response = response.header(name, value);
-    }
-    for (name, value) in answer.headers {
+    let own = [("content-type", "application/json"), ("request-id", "req_h")];
+    let own = own.into_iter().filter(|(name, _)| answer.headers.iter().all(|(given, _)| given != name));
+    for (name, value) in own.chain(answer.headers.clone()) {
         response = response.header(name, value);
     }
     let body = Sent { text: Some(answer.body.into()), then: answer.then, guard };
@@ -367,6 +381,12 @@ impl Body for Sent {
         }
         match self.then {
             Then::Stall => return Poll::Pending,
+            Then::Endless => {
+                let frame = r#"data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":""}}"#;
+                let frame = format!("{}{}\"}}}}\n\n", &frame[..frame.len() - 3], "x".repeat(PIECE));
+                self.guard.shared.counts.send_modify(|counts| counts.pieces += 1);
+                return Poll::Ready(Some(Ok(Frame::data(frame.into()))));
+            }
             Then::Reset => {
                 self.guard.done = true;
                 return Poll::Ready(Some(Err(io::Error::other("reset"))));

@@ -4,6 +4,7 @@ mod breaks;
 mod drops;
 mod events;
 mod inputs;
+mod pressure;
 mod replies;
 mod resuming;
 #[path = "../support/mod.rs"]
