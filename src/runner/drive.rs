@@ -137,7 +137,8 @@ impl ToolRunner {
                     _ => continue,
                 },
             };
-            self.unless_cancelled(observer.tell(event)).await?;
+            // Once cancelled nobody waits for the reader; the next step then stops what runs.
+            let _told = self.unless_cancelled(observer.tell(event)).await;
         }
         Ok(())
     }
