@@ -1,6 +1,7 @@
 //! Runs whose replies are streamed, over real sockets.
 
 mod breaks;
+mod cancelling;
 mod drops;
 mod events;
 mod inputs;

@@ -88,8 +88,14 @@ impl Break {
 
     /// A stream of these events that breaks off behind the first `count`. A retry need not wait.
     pub(crate) fn after(self, events: &[Value], count: usize, gate: &Gate) -> Reply {
+        let reply = self.without_hint(events, count, gate);
+        reply.header("request-id", "req_broken").header("retry-after-ms", "1")
+    }
+
+    /// The same, and nothing says how long a retry has to wait.
+    pub(crate) fn without_hint(self, events: &[Value], count: usize, gate: &Gate) -> Reply {
         let first = events[..count].to_vec();
-        let reply = match self {
+        match self {
             Self::End => Reply::events(first),
             Self::Close => Reply::events(first).close(),
             Self::Fin => unfinished(&first).cut_after(usize::MAX),
@@ -100,8 +106,7 @@ impl Break {
                 Reply::events(first.into_iter().chain([error]))
             }
             Self::Stall => Reply::events(events.to_vec()).hold_after_events(count, gate),
-        };
-        reply.header("request-id", "req_broken").header("retry-after-ms", "1")
+        }
     }
 }
 
@@ -123,11 +128,12 @@ pub(crate) struct Clients(reqwest::Client);
 
 impl Clients {
     pub(crate) fn new() -> Self {
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never());
-        Self(http.build().unwrap())
+        Self(http().build().unwrap())
+    }
+
+    /// Clients that keep no connection for later.
+    pub(crate) fn without_pool() -> Self {
+        Self(http().pool_max_idle_per_host(0).build().unwrap())
     }
 
     pub(crate) fn builder(&self, server: &Server) -> ClientBuilder {
@@ -142,6 +148,13 @@ impl Clients {
         };
         self.builder(server).max_retries(retries).idle_timeout(idle).build().unwrap()
     }
+}
+
+fn http() -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
 }
 
 /// Longer than a busy machine takes for one event.
