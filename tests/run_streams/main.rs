@@ -11,3 +11,4 @@ mod resuming;
 #[path = "../support/mod.rs"]
 mod support;
 mod told;
+mod watching;
