@@ -1,0 +1,147 @@
+//! Streamed replies over real sockets.
+
+mod events;
+mod replies;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use agentloop::client::Auth;
+use agentloop::messages::StreamEvent;
+use agentloop::testing::Server;
+use agentloop::{Client, ClientBuilder, Error, Message, MessageRequest, MessageStream};
+use serde_json::{Value, json};
+
+fn builder(server: &Server) -> ClientBuilder {
+    Client::builder().base_url(server.url()).auth(Auth::None).no_proxy()
+}
+
+fn hello() -> MessageRequest {
+    "Hello".into()
+}
+
+/// The ways to get a streamed reply whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    Collected,
+    Stream,
+    TextStream,
+}
+
+impl Way {
+    const ALL: [Self; 3] = [Self::Collected, Self::Stream, Self::TextStream];
+
+    async fn ask(self, client: &Client, request: &MessageRequest) -> Result<Message, Error> {
+        match self {
+            Self::Collected => client.create_streamed(request).await,
+            Self::Stream => client.stream(request).await?.final_message().await,
+            Self::TextStream => client.stream(request).await?.text_stream().final_message().await,
+        }
+    }
+}
+
+/// What a stream gives until its end: the events, and the error if there is one.
+async fn read(stream: &mut MessageStream) -> (Vec<StreamEvent>, Option<Error>) {
+    let mut events = Vec::new();
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(event) => events.push(event),
+            Err(error) => {
+                assert!(stream.next().await.is_none(), "nothing comes behind an error");
+                return (events, Some(error));
+            }
+        }
+    }
+    (events, None)
+}
+
+fn kinds(events: &[StreamEvent]) -> Vec<&str> {
+    events.iter().map(StreamEvent::kind).collect()
+}
+
+/// Counts how often each class of a table came up, to be printed.
+#[derive(Debug, Default)]
+struct Classes(BTreeMap<String, usize>);
+
+impl Classes {
+    fn add(&mut self, class: impl Into<String>) {
+        *self.0.entry(class.into()).or_default() += 1;
+    }
+
+    fn of(&self, class: &str) -> usize {
+        self.0.get(class).copied().unwrap_or_default()
+    }
+}
+
+/// Ends a table that hangs. What it measures is not the point.
+async fn in_time<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(120), work).await.expect("the table should not hang")
+}
+
+fn begin() -> Value {
+    let usage = json!({"input_tokens": 9, "output_tokens": 1});
+    let message = json!({
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [],
+        "stop_reason": null, "stop_sequence": null, "usage": usage,
+    });
+    json!({"type": "message_start", "message": message})
+}
+
+fn ping() -> Value {
+    json!({"type": "ping"})
+}
+
+fn block(index: usize, block: Value) -> Value {
+    json!({"type": "content_block_start", "index": index, "content_block": block})
+}
+
+fn delta(index: usize, delta: Value) -> Value {
+    json!({"type": "content_block_delta", "index": index, "delta": delta})
+}
+
+fn text_block(index: usize) -> Value {
+    block(index, json!({"type": "text", "text": ""}))
+}
+
+fn text(index: usize, text: &str) -> Value {
+    delta(index, json!({"type": "text_delta", "text": text}))
+}
+
+fn call_block(index: usize, id: &str, name: &str) -> Value {
+    block(index, json!({"type": "tool_use", "id": id, "name": name, "input": {}}))
+}
+
+fn input(index: usize, json: &str) -> Value {
+    delta(index, json!({"type": "input_json_delta", "partial_json": json}))
+}
+
+fn close(index: usize) -> Value {
+    json!({"type": "content_block_stop", "index": index})
+}
+
+fn end(reason: &str) -> Value {
+    json!({
+        "type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": null},
+        "usage": {"output_tokens": 7},
+    })
+}
+
+fn stop() -> Value {
+    json!({"type": "message_stop"})
+}
+
+/// A reply of one text block, one delta for each piece.
+fn reply_of(pieces: &[&str]) -> Vec<Value> {
+    let mut events = vec![begin(), text_block(0)];
+    events.extend(pieces.iter().map(|piece| text(0, piece)));
+    events.extend([close(0), end("end_turn"), stop()]);
+    events
+}
+
+/// The events of `reply_of` as they stand on the wire.
+fn wire(events: &[Value]) -> String {
+    events
+        .iter()
+        .map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap()))
+        .collect()
+}
