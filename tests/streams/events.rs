@@ -11,12 +11,8 @@ use serde_json::{Value, json};
 
 use crate::{
     begin, block, call_block, close, delta, end, hello, in_time, input, kinds, ping, read, reply_of, stop,
-    text, text_block,
+    text, text_block, types,
 };
-
-fn types(events: &[Value]) -> Vec<&str> {
-    events.iter().map(|event| event["type"].as_str().unwrap()).collect()
-}
 
 /// All kinds of events, and the text in three places.
 fn varied() -> Vec<Value> {

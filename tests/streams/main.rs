@@ -2,15 +2,17 @@
 
 mod events;
 mod replies;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agentloop::client::Auth;
 use agentloop::messages::StreamEvent;
-use agentloop::testing::Server;
+use agentloop::testing::{RecordedRequest, Reply, Script, Server};
 use agentloop::{Client, ClientBuilder, Error, Message, MessageRequest, MessageStream};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 fn builder(server: &Server) -> ClientBuilder {
     Client::builder().base_url(server.url()).auth(Auth::None).no_proxy()
@@ -57,6 +59,43 @@ async fn read(stream: &mut MessageStream) -> (Vec<StreamEvent>, Option<Error>) {
 
 fn kinds(events: &[StreamEvent]) -> Vec<&str> {
     events.iter().map(StreamEvent::kind).collect()
+}
+
+fn types(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| event["type"].as_str().unwrap()).collect()
+}
+
+/// A request that names its case.
+fn case(number: usize) -> MessageRequest {
+    hello().header("x-case", &number.to_string())
+}
+
+fn case_of(request: &RecordedRequest) -> usize {
+    request.header("x-case").unwrap().parse().unwrap()
+}
+
+/// A server that answers each case with its reply, in whatever order they come.
+async fn server_of(replies: Vec<Reply>) -> Server {
+    Server::start(Script::from_fn(move |request| replies[case_of(request)].clone())).await
+}
+
+/// Runs the cases of a table, some of them at a time.
+async fn at_once<F>(cases: impl IntoIterator<Item = F>) -> Vec<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let mut running = JoinSet::new();
+    let mut done = Vec::new();
+    for case in cases {
+        if running.len() >= 48 {
+            done.push(running.join_next().await.unwrap().unwrap());
+        }
+        running.spawn(case);
+    }
+    while let Some(outcome) = running.join_next().await {
+        done.push(outcome.unwrap());
+    }
+    done
 }
 
 /// Counts how often each class of a table came up, to be printed.
