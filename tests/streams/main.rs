@@ -2,6 +2,7 @@
 
 mod events;
 mod replies;
+mod responses;
 mod wire;
 
 use std::collections::BTreeMap;
