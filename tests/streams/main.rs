@@ -1,6 +1,7 @@
 //! Streamed replies over real sockets.
 
 mod events;
+mod failures;
 mod replies;
 mod responses;
 mod wire;
