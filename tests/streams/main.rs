@@ -4,6 +4,7 @@ mod events;
 mod failures;
 mod replies;
 mod responses;
+mod retries;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -118,6 +119,23 @@ impl Classes {
 async fn in_time<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(120), work).await.expect("the table should not hang")
 }
+
+/// Lets a paused clock go on in small steps, with a look at the sockets between them: time passes as
+/// fast as nobody has anything to do.
+async fn ticking<T>(work: impl Future<Output = T>) -> T {
+    let ticks = async {
+        loop {
+            tokio::time::sleep(TICK).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        done = work => done,
+        () = ticks => unreachable!(),
+    }
+}
+
+const TICK: Duration = Duration::from_millis(2);
 
 fn begin() -> Value {
     let usage = json!({"input_tokens": 9, "output_tokens": 1});
