@@ -5,6 +5,7 @@ mod failures;
 mod replies;
 mod responses;
 mod retries;
+mod timeouts;
 mod wire;
 
 use std::collections::BTreeMap;
