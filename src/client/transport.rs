@@ -48,7 +48,7 @@ pub(crate) async fn send(
 }
 
 /// The body of a response, read against the clock. Time counts while somebody waits for it: a
-/// reader that pauses is not timed out.
+/// reader that pauses is not timed out, unless the total limit passed meanwhile.
 pub(crate) struct Incoming {
     body: Body,
     idle: Duration,
@@ -101,6 +101,12 @@ impl Incoming {
                 Poll::Ready(Some(Ok(frame))) => {
                     // Trailers are no part of the body.
                     let Ok(bytes) = frame.into_data() else { continue };
+                    // Where there always is more, nobody ever waits.
+                    if let Some(Total { start, limit }) = self.total
+                        && start.elapsed() >= limit
+                    {
+                        return Poll::Ready(Err(Phase::Total.timed_out(limit, "timeout")));
+                    }
                     self.waiting = None;
                     return Poll::Ready(Ok(Some(bytes)));
                 }
