@@ -2,6 +2,7 @@
 
 mod events;
 mod failures;
+mod floods;
 mod replies;
 mod responses;
 mod retries;
@@ -118,7 +119,7 @@ impl Classes {
 
 /// Ends a table that hangs. What it measures is not the point.
 async fn in_time<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(120), work).await.expect("the table should not hang")
+    tokio::time::timeout(Duration::from_secs(60), work).await.expect("the table should not hang")
 }
 
 /// Lets a paused clock go on in small steps, with a look at the sockets between them: time passes as
