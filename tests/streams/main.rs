@@ -1,5 +1,6 @@
 //! Streamed replies over real sockets.
 
+mod ends;
 mod events;
 mod failures;
 mod floods;
