@@ -170,7 +170,13 @@ impl Call {
                         request_id,
                         "giving up"
                     );
-                    return Err(error);
+                    // The total limit, which may end a stream from within the attempt.
+                    return Err(match trail.last.take() {
+                        Some(last) if error.is_timeout() && self.is_beyond(Duration::ZERO) => {
+                            error.with_source(last)
+                        }
+                        _ => error,
+                    });
                 }
                 Verdict::Retry(wait) => {
                     tracing::warn!(

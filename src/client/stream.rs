@@ -92,7 +92,8 @@ pub struct TextStream {
 impl MessageStream {
     /// One attempt, up to the beginning of the reply.
     pub(super) async fn open(call: &Call, attempt: u32) -> Result<Self> {
-        let Answer { status, headers, body } = call.send_for_events().await?;
+        let Answer { status, headers, mut body } = call.send_for_events().await?;
+        body.limit(call.total());
         let secrets = call.secrets();
         let mut stream = Self {
             body: Some(body),
@@ -117,9 +118,6 @@ impl MessageStream {
                 Some(event) => stream.ready.push_back(event?),
                 None => break,
             }
-        }
-        if let Some(body) = &mut stream.body {
-            body.limit(call.total());
         }
         Ok(stream)
     }

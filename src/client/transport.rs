@@ -82,7 +82,8 @@ impl Incoming {
         Self { body, idle, total: None, timers: None, waiting: None }
     }
 
-    /// Lets a total limit end the reading too, where nothing around it does.
+    /// Lets a total limit end the reading too: nothing around it does where the caller reads, or
+    /// where there always is more to read.
     pub(crate) fn limit(&mut self, total: Option<Total>) {
         self.total = total;
         self.timers = None;
@@ -102,10 +103,8 @@ impl Incoming {
                     // Trailers are no part of the body.
                     let Ok(bytes) = frame.into_data() else { continue };
                     // Where there always is more, nobody ever waits.
-                    if let Some(Total { start, limit }) = self.total
-                        && start.elapsed() >= limit
-                    {
-                        return Poll::Ready(Err(Phase::Total.timed_out(limit, "timeout")));
+                    if let Some(total) = self.total.filter(|total| total.left().is_zero()) {
+                        return Poll::Ready(Err(Phase::Total.timed_out(total.limit, "timeout")));
                     }
                     self.waiting = None;
                     return Poll::Ready(Ok(Some(bytes)));
