@@ -228,12 +228,51 @@ async fn a_total_limit_ends_a_stream_that_goes_on() {
             assert_eq!((error.kind(), error.attempts()), (ErrorKind::Timeout, 1), "{error:?}");
             let text = error.to_string();
             assert!(text.contains("as a whole") && text.contains("`timeout`"), "{text}");
-            if way != Way::Collected {
-                assert_eq!(error.partial_message().unwrap().text(), "x".repeat(20));
-                assert_eq!((error.status(), error.request_id()), (Some(200), Some("req_1")));
-            }
+            assert_eq!(error.partial_message().unwrap().text(), "x".repeat(20));
+            assert_eq!((error.status(), error.request_id()), (Some(200), Some("req_1")));
             ticking(server.wait_for_open_connections(0)).await;
             assert_eq!(server.request_count(), 1);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_total_limit_counts_from_the_call_and_not_from_the_stream() {
+    for way in Way::ALL {
+        for events in [0, 2] {
+            let (late, shut) = (Gate::new(), Gate::new());
+            let reply = Reply::events([begin(), text_block(0)]).hold_after_events(2, &shut);
+            let reply = if events == 0 { reply.hold(&late) } else { reply.hold_after_events(1, &late) };
+            let server = Server::start([reply]).await;
+            let client = builder(&server).timeout(IDLE * 3).max_retries(0).build().unwrap();
+            let (begun, request) = (Instant::now(), hello());
+            let outcome = opening(&[late], IDLE * 2, way.ask(&client, &request)).await;
+            let elapsed = begun.elapsed();
+            assert!(is_about(elapsed, IDLE * 3), "{way:?}: {elapsed:?}");
+            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Timeout);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_total_limit_covers_all_attempts_and_its_error_has_the_one_before() {
+    let open = [begin(), text_block(0), text(0, "Par")];
+    for way in Way::ALL {
+        for events in [0, 1, 3] {
+            let shut = Gate::new();
+            let silent = Reply::events(open.clone()).hold_after_events(events, &shut);
+            let server = Server::start([Reply::error(503, "api_error", "no"), silent]).await;
+            let client = builder(&server).timeout(IDLE * 3).build().unwrap();
+            let begun = Instant::now();
+            let error = ticking(way.ask(&client, &hello())).await.unwrap_err();
+            let elapsed = begun.elapsed();
+            assert!(is_about(elapsed, IDLE * 3), "{way:?} {events}: {elapsed:?}");
+            assert_eq!((error.kind(), error.attempts()), (ErrorKind::Timeout, 2), "{error:?}");
+            assert!(error.to_string().contains("within 3s (the limit of `timeout`)"), "{error}");
+            // The attempt before is over once the stream has begun.
+            let is_told = error.chain().contains("503");
+            assert!(is_told || (way != Way::Collected && events > 0), "{way:?} {events}: {}", error.chain());
+            assert_eq!(error.partial_message().is_some(), events > 0);
         }
     }
 }
