@@ -3,6 +3,7 @@
 mod ends;
 mod events;
 mod failures;
+mod faults;
 mod floods;
 mod replies;
 mod responses;
