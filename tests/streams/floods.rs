@@ -1,13 +1,14 @@
 //! Streams that never pause, and readers that block their thread: on the real clock, with short limits.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use agentloop::client::Auth;
 use agentloop::{Client, ErrorKind, MessageRequest};
 use serde_json::Value;
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use crate::{Way, begin, close, end, hello, in_time, ping, stop, text, text_block, wire};
@@ -15,7 +16,7 @@ use crate::{Way, begin, close, end, hello, in_time, ping, stop, text, text_block
 const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
 
 /// A server of one connection on a thread of its own, and a client of it.
-fn serve(answer: impl FnOnce(&mut dyn FnMut(&str) -> bool) + Send + 'static) -> Client {
+fn serve(answer: impl FnOnce(TcpStream) + Send + 'static) -> Client {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -26,18 +27,22 @@ fn serve(answer: impl FnOnce(&mut dyn FnMut(&str) -> bool) + Send + 'static) -> 
             let read = socket.read(&mut buffer).unwrap();
             request.extend_from_slice(&buffer[..read]);
         }
-        answer(&mut |text| socket.write_all(text.as_bytes()).is_ok());
+        answer(socket);
     });
     Client::builder().base_url(url).auth(Auth::None).no_proxy().max_retries(0).build().unwrap()
+}
+
+fn write(mut socket: &TcpStream, text: &str) -> bool {
+    socket.write_all(text.as_bytes()).is_ok()
 }
 
 /// A client of a server that goes on for as long as somebody listens.
 fn flooded(before: &[Value], more: &Value) -> (Client, mpsc::Receiver<()>) {
     let (sender, hung_up) = mpsc::channel();
     let (before, more) = (wire(before), wire(&vec![more.clone(); 100]));
-    let client = serve(move |write| {
-        write(&format!("{HEAD}{before}"));
-        while write(&more) {}
+    let client = serve(move |socket| {
+        write(&socket, &format!("{HEAD}{before}"));
+        while write(&socket, &more) {}
         sender.send(()).unwrap();
     });
     (client, hung_up)
@@ -81,10 +86,10 @@ async fn a_total_limit_ends_it_also_for_a_reader_that_lags_behind() {
 async fn a_reader_that_blocked_its_thread_gets_what_came_meanwhile() {
     let (go, gone) = mpsc::channel();
     let (sent, arrived) = mpsc::channel();
-    let client = serve(move |write| {
-        write(&format!("{HEAD}{}", wire(&[begin(), text_block(0)])));
+    let client = serve(move |socket| {
+        write(&socket, &format!("{HEAD}{}", wire(&[begin(), text_block(0)])));
         gone.recv().unwrap();
-        write(&wire(&[text(0, "late"), close(0), end("end_turn"), stop()]));
+        write(&socket, &wire(&[text(0, "late"), close(0), end("end_turn"), stop()]));
         sent.send(()).unwrap();
     });
     let limit = Duration::from_millis(500);
@@ -102,4 +107,29 @@ async fn a_reader_that_blocked_its_thread_gets_what_came_meanwhile() {
     arrived.recv().unwrap();
     std::thread::sleep(limit * 3);
     assert_eq!(stream.final_message().await.unwrap().text(), "late");
+}
+
+/// From the server's side: its writes block.
+#[tokio::test]
+async fn what_nobody_asks_for_stays_with_the_server() {
+    const ALL: usize = 256 << 20;
+    let (sender, blocked) = oneshot::channel();
+    let client = serve(move |socket| {
+        socket.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
+        let more = wire(&vec![text(0, "x"); 1000]);
+        write(&socket, &format!("{HEAD}{}", wire(&[begin(), text_block(0)])));
+        let mut written = 0;
+        while written < ALL && write(&socket, &more) {
+            written += more.len();
+        }
+        sender.send(written).unwrap();
+    });
+    let mut stream = client.stream(&hello()).await.unwrap();
+    for _ in 0..3 {
+        stream.next().await.unwrap().unwrap();
+    }
+    let written = in_time(blocked).await.unwrap();
+    println!("{written} bytes were taken");
+    assert!(written < ALL / 4, "{written}");
+    assert_eq!(stream.snapshot().unwrap().text(), "x");
 }

@@ -1,5 +1,6 @@
 //! Streamed replies over real sockets.
 
+mod drops;
 mod ends;
 mod events;
 mod failures;
