@@ -91,12 +91,6 @@ impl Incoming {
 
     /// The next piece, `None` at the end. `phase` is what a limit of time tells.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, phase: Phase) -> Poll<Result<Option<Bytes>>> {
-        // A body that never ends may never have to be waited for.
-        if let Some(Total { start, limit }) = self.total
-            && start.elapsed() >= limit
-        {
-            return Poll::Ready(Err(Phase::Total.timed_out(limit, "timeout")));
-        }
         loop {
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {

@@ -1,6 +1,8 @@
 //! The main cases over TLS and HTTP/2, which is what the API speaks.
 
+mod answer;
 mod server;
+mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -10,9 +12,10 @@ use std::time::Duration;
 use agentloop::client::Auth;
 use agentloop::testing;
 use agentloop::{Client, ClientBuilder, ErrorKind, MessageRequest, Run, Tool, ToolRunner};
+use answer::Answer;
 use http::Version;
 use serde_json::{Value, json};
-use server::{Answer, PIECE, Server};
+use server::{PIECE, Server};
 use support::{Log, add, object, result_of};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;

@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, Version};
@@ -17,121 +17,16 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Barrier, Notify, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
-/// What the server does with one request.
-pub(crate) struct Answer {
-    status: u16,
-    headers: Vec<(&'static str, &'static str)>,
-    body: String,
-    meet: Option<Arc<Barrier>>,
-    then: Then,
-}
-
-enum Then {
-    /// Drops the connection, with whatever else is on it.
-    Drop,
-    End,
-    /// Sends text for ever.
-    Endless,
-    /// Answers before the request's body was read.
-    Early,
-    /// Ends the connection the orderly way once the response is out: GOAWAY in HTTP/2.
-    GoAway,
-    /// Resets the stream without a response, before the request's body was read.
-    Refuse,
-    /// Resets the stream after the body, which is not the whole one.
-    Reset,
-    /// Never gets to the end of the body.
-    Stall,
-    /// Never gets to the head of a response.
-    Silence,
-}
-
-impl Answer {
-    pub(crate) fn new(status: u16, body: impl Into<String>) -> Self {
-        Self { status, headers: Vec::new(), body: body.into(), meet: None, then: Then::End }
-    }
-
-    pub(crate) fn text(text: &str) -> Self {
-        Self::message(json!([{"type": "text", "text": text}]), "end_turn")
-    }
-
-    pub(crate) fn tool_use(calls: &[(&str, &str, Value)]) -> Self {
-        let block = |(id, name, input): &(&str, &str, Value)| json!({"type": "tool_use", "id": id, "name": name, "input": input});
-        Self::message(calls.iter().map(block).collect(), "tool_use")
-    }
-
-    fn message(content: Value, stop_reason: &str) -> Self {
-        let message = json!({
-            "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content,
-            "stop_reason": stop_reason, "usage": {"input_tokens": 1, "output_tokens": 1},
-        });
-        Self::new(200, message.to_string())
-    }
-
-    pub(crate) fn error(status: u16, error_type: &str) -> Self {
-        let error =
-            json!({"type": "error", "error": {"type": error_type, "message": "no"}, "request_id": "req_e"});
-        Self::new(status, error.to_string())
-    }
-
-    pub(crate) fn header(mut self, name: &'static str, value: &'static str) -> Self {
-        self.headers.push((name, value));
-        self
-    }
-
-    /// Waits until as many requests have come as the barrier is for.
-    pub(crate) fn meet(mut self, barrier: &Arc<Barrier>) -> Self {
-        self.meet = Some(Arc::clone(barrier));
-        self
-    }
-
-    pub(crate) fn early(self) -> Self {
-        Self { then: Then::Early, ..self }
-    }
-
-    pub(crate) fn go_away(self) -> Self {
-        Self { then: Then::GoAway, ..self }
-    }
-
-    pub(crate) fn drop_connection() -> Self {
-        Self { then: Then::Drop, ..Self::new(200, "") }
-    }
-
-    pub(crate) fn refuse() -> Self {
-        Self { then: Then::Refuse, ..Self::new(200, "") }
-    }
-
-    /// Resets the stream in the middle of this body. What is beyond the client's window is only
-    /// sent when the client has read what was before it, so a long body breaks in its middle.
-    pub(crate) fn reset_after(body: impl Into<String>) -> Self {
-        Self { then: Then::Reset, ..Self::new(200, body) }
-    }
-
-    /// A stream of events that sends text for ever, in pieces of [`PIECE`] bytes.
-    pub(crate) fn endless() -> Self {
-        let start = r#"{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[],"usage":{}}}"#;
-        let block = r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#;
-        let body = format!("data: {start}\n\ndata: {block}\n\n");
-        Self { then: Then::Endless, ..Self::new(200, body) }.header("content-type", "text/event-stream")
-    }
-
-    pub(crate) fn stall_after(body: impl Into<String>) -> Self {
-        Self { then: Then::Stall, ..Self::new(200, body) }
-    }
-
-    pub(crate) fn silence() -> Self {
-        Self { then: Then::Silence, ..Self::new(200, "") }
-    }
-}
+use crate::answer::{Answer, Then};
 
 /// A request as the server saw it.
 #[derive(Clone, Debug)]
@@ -338,12 +233,14 @@ async fn respond(
         Then::End | Then::Endless | Then::Early | Then::Reset | Then::Stall => {}
     }
     let mut response = Response::builder().status(answer.status);
-    let own = [("content-type", "application/json"), ("request-id", "req_h")];
-    let own = own.into_iter().filter(|(name, _)| answer.headers.iter().all(|(given, _)| given != name));
-    for (name, value) in own.chain(answer.headers.clone()) {
+    for (name, value) in [("content-type", answer.content_type), ("request-id", "req_h")] {
         response = response.header(name, value);
     }
-    let body = Sent { text: Some(answer.body.into()), then: answer.then, guard };
+    for (name, value) in answer.headers {
+        response = response.header(name, value);
+    }
+    let until = answer.until.map(|told| Box::pin(told.cancelled_owned()));
+    let body = Sent { text: Some(answer.body.into()), until, then: answer.then, guard };
     Ok(response.body(body).unwrap())
 }
 
@@ -364,6 +261,7 @@ impl Drop for Guard {
 /// A body of one piece, and what comes after it.
 struct Sent {
     text: Option<Bytes>,
+    until: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     then: Then,
     guard: Guard,
 }
@@ -374,10 +272,13 @@ impl Body for Sent {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         if let Some(text) = self.text.take().filter(|text| !text.is_empty()) {
             return Poll::Ready(Some(Ok(Frame::data(text))));
+        }
+        if let Some(until) = &mut self.until {
+            ready!(until.as_mut().poll(cx));
         }
         match self.then {
             Then::Stall => return Poll::Pending,
