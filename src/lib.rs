@@ -95,9 +95,6 @@ mod accumulate;
 pub mod client;
 mod error;
 mod execute;
-#[cfg(any(fuzzing, test))]
-#[doc(hidden)]
-pub mod fuzzing;
 pub mod messages;
 pub mod run_loop;
 mod runner;

@@ -207,12 +207,12 @@ fn text<'a>(buffer: &'a [u8], range: &Range<usize>) -> &'a str {
     buffer.get(range.clone()).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "testing"))]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fuzzing::frames as decode;
+    use crate::testing::frames as decode;
 
     type Frames = Vec<(String, String)>;
 

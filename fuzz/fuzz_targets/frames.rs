@@ -4,7 +4,7 @@
 
 #![no_main]
 
-use agentloop::fuzzing::frames;
+use agentloop::testing::frames;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

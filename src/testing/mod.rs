@@ -49,9 +49,13 @@ mod response;
 mod rules;
 mod script;
 mod server;
+mod stream;
 
 pub use recorded::RecordedRequest;
 pub use reply::{Gate, Reply};
 pub use rules::check_request;
 pub use script::Script;
 pub use server::{ScriptError, Server};
+#[doc(hidden)]
+pub use stream::frames;
+pub use stream::read_stream;
