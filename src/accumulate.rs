@@ -1,13 +1,15 @@
 //! Events in, the reply out: the partial one at any time, the whole one at the end. No IO.
 
-use std::collections::HashMap;
+use std::ops::Range;
 
 use serde_json::value::RawValue;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::messages::content::is_call;
 use crate::messages::json::{self, Fields};
-use crate::messages::{BrokenInput, ContentBlock, Delta, Message, MessageDelta, StopReason, StreamEvent};
+use crate::messages::{
+    BrokenInput, ContentBlock, Delta, Message, MessageDelta, StopReason, StreamEvent, TextDelta, TextField,
+};
 
 /// The reply as far as it came.
 ///
@@ -20,6 +22,8 @@ pub(crate) struct Accumulator {
     /// The index of a block is its place.
     blocks: Vec<Block>,
     stop_reason: Option<StopReason>,
+    /// The stop reason came, and no block began behind it.
+    ended: bool,
     /// How many bytes came, and how many may.
     size: usize,
     cap: usize,
@@ -42,12 +46,16 @@ struct Block {
 #[derive(Clone, Debug)]
 struct Object {
     fields: Vec<(Box<str>, Value)>,
+    /// The place of the field that was asked for last.
+    last: usize,
 }
 
 /// A value that deltas may add to.
 #[derive(Clone, Debug)]
 enum Value {
     Json(Box<RawValue>),
+    /// An input, checked to be JSON.
+    Input(String),
     List(Vec<Box<RawValue>>),
     Text(String),
 }
@@ -55,7 +63,7 @@ enum Value {
 impl Accumulator {
     /// An accumulator that takes up to `cap` bytes.
     pub(crate) fn new(cap: usize) -> Self {
-        Self { message: None, blocks: Vec::new(), stop_reason: None, size: 0, cap }
+        Self { message: None, blocks: Vec::new(), stop_reason: None, ended: false, size: 0, cap }
     }
 
     /// Takes an event in.
@@ -64,41 +72,19 @@ impl Accumulator {
     /// The event can't come here: a second start, a block out of turn, a delta for a block that is
     /// not open. Or the reply is longer than the cap.
     pub(crate) fn apply(&mut self, event: &StreamEvent) -> Result<()> {
-        let size = match event {
-            StreamEvent::Ping | StreamEvent::Other { .. } => return Ok(()),
-            StreamEvent::MessageStart(message) => message.json().len(),
-            StreamEvent::ContentBlockStart { json, .. } => json.get().len(),
-            StreamEvent::ContentBlockDelta { delta, .. } => delta.len(),
-            StreamEvent::MessageDelta(delta) => delta.json.get().len(),
-            StreamEvent::ContentBlockStop { .. } | StreamEvent::MessageStop => 0,
-        };
-        self.size += size;
-        if self.size > self.cap {
-            return Err(Error::new(
-                ErrorKind::Decode,
-                format!("the reply is longer than {} bytes", self.cap),
-            ));
-        }
-        if let StreamEvent::MessageStart(start) = event {
-            if self.message.is_some() {
-                return Err(no_reply("it began a second time"));
+        match event {
+            StreamEvent::Ping => return self.grow(if self.has_begun() { 0 } else { PER_EVENT }),
+            StreamEvent::Other { data, .. } => {
+                // They wait in memory until the reply begins.
+                return self.grow(if self.has_begun() { 0 } else { PER_EVENT + data.len() });
             }
-            self.message = Some(Object::message(start.json()));
-            // Empty as a rule. What is there is whole.
-            for json in json::items(start.content_json()).unwrap_or_default() {
-                let mut block = Block::new(ContentBlock::from_raw(json).kind(), json);
-                block.close();
-                self.blocks.push(block);
+            StreamEvent::MessageStart(start) => return self.begin(start),
+            // Some servers leave the start out. What it would have said is missing then, and no more.
+            StreamEvent::ContentBlockStart { .. } | StreamEvent::MessageDelta(_) if !self.has_begun() => {
+                tracing::warn!(event = event.kind(), "the reply began without message_start");
+                self.message = Some(Object::message("{}")?);
             }
-            self.stop_reason = start.stop_reason().cloned();
-            return Ok(());
-        }
-        // Some servers leave the start out. What it would have said is missing then, and no more.
-        if let (None, StreamEvent::ContentBlockStart { .. } | StreamEvent::MessageDelta(_)) =
-            (&self.message, event)
-        {
-            tracing::warn!(event = event.kind(), "the reply began without message_start");
-            self.message = Some(Object::message("{}"));
+            _ => {}
         }
         let Some(message) = &mut self.message else {
             return Err(no_reply(&format!("{} came before message_start", event.kind())));
@@ -114,20 +100,58 @@ impl Accumulator {
                     message.set("model", Value::Json(model));
                 }
                 self.blocks.push(block);
+                self.ended = false;
+                self.grow(PER_EVENT + json.get().len())
             }
             StreamEvent::ContentBlockDelta { index, delta } => {
-                open(&mut self.blocks, *index, delta.kind())?.add(delta);
+                open(&mut self.blocks, *index, delta.kind())?.add(delta)?;
+                self.grow(delta.len())
             }
-            StreamEvent::ContentBlockStop { index } => {
-                open(&mut self.blocks, *index, event.kind())?.close();
-            }
+            StreamEvent::ContentBlockStop { index } => open(&mut self.blocks, *index, event.kind())?.close(),
             StreamEvent::MessageDelta(delta) => {
-                message.end(delta);
+                let usage = message.end(delta)?;
                 self.stop_reason = message.text("stop_reason").map(|reason| StopReason::from(&*reason));
+                self.ended = self.stop_reason.is_some();
+                // All counters are gone through for each event.
+                self.grow(delta.json.get().len() + usage)
             }
-            _ => {}
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Takes a delta in that adds text.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub(crate) fn add(&mut self, delta: &TextDelta<'_>) -> Result<()> {
+        if !self.has_begun() {
+            return Err(no_reply("content_block_delta came before message_start"));
+        }
+        open(&mut self.blocks, delta.index, "content_block_delta")?.add_text(delta.field, &delta.text)?;
+        self.grow(delta.text.len())
+    }
+
+    fn begin(&mut self, start: &Message) -> Result<()> {
+        if self.has_begun() {
+            return Err(no_reply("it began a second time"));
+        }
+        self.message = Some(Object::message(start.json())?);
+        self.stop_reason = start.stop_reason().cloned();
+        // Empty as a rule. What is there is whole.
+        for json in json::items(start.content_json()).unwrap_or_default() {
+            let mut block = Block::new(ContentBlock::from_raw(json).kind(), json);
+            block.close()?;
+            self.blocks.push(block);
+        }
+        self.grow(start.json().len() + PER_EVENT * self.blocks.len())
+    }
+
+    fn grow(&mut self, bytes: usize) -> Result<()> {
+        self.size = self.size.saturating_add(bytes);
+        if self.size <= self.cap {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Decode, format!("the reply is longer than {} bytes", self.cap)))
     }
 
     /// True once the reply has begun.
@@ -135,10 +159,10 @@ impl Accumulator {
         self.message.is_some()
     }
 
-    /// True if nothing is missing but the event that says so: the stop reason came, and no block
-    /// is open.
+    /// True if nothing is missing but the event that says so: the stop reason came behind all
+    /// blocks, and no block is open.
     pub(crate) fn is_whole(&self) -> bool {
-        self.stop_reason.is_some() && self.blocks.iter().all(|block| block.closed)
+        self.ended && self.blocks.iter().all(|block| block.closed)
     }
 
     /// The `type` of a block.
@@ -174,27 +198,37 @@ impl Accumulator {
     }
 
     fn render(&self, message: &Object) -> Result<Message> {
-        let mut text = String::with_capacity(self.size + 64);
         let mut broken = Vec::new();
-        text.push('{');
+        // The message itself, and the same without its content, which need not be read again.
+        let (mut json, mut rest) = (Vec::with_capacity(self.size), Vec::new());
+        json.push(b'{');
+        rest.push(b'{');
+        let mut content = Range::default();
         for (at, (name, value)) in message.fields.iter().enumerate() {
-            begin_field(&mut text, at, name);
+            begin_field(&mut json, at, name);
             if &**name != "content" {
-                value.write(&mut text);
+                let others = rest.len() - 1;
+                begin_field(&mut rest, others, name);
+                value.write(&mut json);
+                value.write(&mut rest);
                 continue;
             }
-            text.push('[');
+            content.start = json.len();
+            json.push(b'[');
             for (index, block) in self.blocks.iter().enumerate() {
                 if index > 0 {
-                    text.push(',');
+                    json.push(b',');
                 }
-                let place = block.write(&mut text);
+                let place = block.write(&mut json)?;
                 broken.extend(place.map(|place| BrokenInput { block: index, place }));
             }
-            text.push(']');
+            json.push(b']');
+            content.end = json.len();
         }
-        text.push('}');
-        Message::from_json(text).map(|message| message.with_broken_inputs(broken))
+        json.push(b'}');
+        rest.push(b'}');
+        let text = |bytes| String::from_utf8(bytes).map_err(|_| no_reply("it is not UTF-8"));
+        Ok(Message::assembled(text(json)?, content, &text(rest)?).with_broken_inputs(broken))
     }
 }
 
@@ -212,49 +246,71 @@ impl Block {
 
     /// The model that goes on from this block, if it says that another one does.
     fn taken_over_by(&self) -> Option<Box<RawValue>> {
-        let fields = Fields::parse(self.start.get()).filter(|_| &*self.kind == "fallback")?;
-        let to = Fields::parse(fields.get("to")?.get())?;
+        if &*self.kind != "fallback" {
+            return None;
+        }
+        let to = Fields::parse(Fields::parse(self.start.get())?.get("to")?.get())?;
         to.get("model").filter(|model| json::string(model).is_some()).map(ToOwned::to_owned)
     }
 
-    fn fields(&mut self) -> &mut Object {
-        self.fields.get_or_insert_with(|| Object::of(self.start.get()))
-    }
-
-    /// Adds a delta, whatever the kind of the block.
-    fn add(&mut self, delta: &Delta) {
-        match delta {
-            Delta::Text(text) => self.fields().append("text", text),
-            Delta::Thinking { thinking, .. } => self.fields().append("thinking", thinking),
-            Delta::Signature(signature) => self.fields().set("signature", Value::Text(signature.clone())),
-            Delta::Citation(citation) => self.fields().push("citations", citation),
-            Delta::InputJson(text) => self.input.push_str(text),
-            Delta::Compaction(delta) => {
-                let delta = Fields::parse(delta.get()).unwrap_or_default();
-                self.fields().set_all(delta.iter().filter(|(name, _)| *name != "type"));
-            }
-            Delta::Other { .. } => {}
+    fn fields(&mut self) -> Result<&mut Object> {
+        match &mut self.fields {
+            Some(fields) => Ok(fields),
+            none => Ok(none.insert(Object::of(self.start.get())?)),
         }
     }
 
-    fn close(&mut self) {
-        self.settle_input();
+    /// Adds a delta, whatever the kind of the block.
+    fn add(&mut self, delta: &Delta) -> Result<()> {
+        match delta {
+            Delta::InputJson(text) => self.add_text(TextField::Input, text)?,
+            Delta::Text(text) => self.add_text(TextField::Text, text)?,
+            Delta::Thinking { thinking, .. } => self.add_text(TextField::Thinking, thinking)?,
+            Delta::Signature(signature) => self.fields()?.set("signature", Value::Text(signature.clone())),
+            Delta::Citation(citation) => self.fields()?.push("citations", citation),
+            Delta::Compaction(delta) => {
+                let delta = Fields::parse(delta.get()).unwrap_or_default();
+                for name in ["content", "encrypted_content"] {
+                    if let Some(value) = delta.get(name) {
+                        self.fields()?.set(name, Value::Json(value.to_owned()));
+                    }
+                }
+            }
+            Delta::Other { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn add_text(&mut self, field: TextField, text: &str) -> Result<()> {
+        match field {
+            TextField::Input => self.input.push_str(text),
+            TextField::Text => self.fields()?.append("text", text),
+            TextField::Thinking => self.fields()?.append("thinking", text),
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<()> {
         self.closed = true;
+        self.settle_input()
     }
 
     /// Puts the input in its place. What is no JSON is kept as a string, so that no handler can
     /// take it for an input.
-    fn settle_input(&mut self) {
+    fn settle_input(&mut self) -> Result<()> {
         let input = std::mem::take(&mut self.input);
         let value = match serde_json::from_str::<&RawValue>(&input) {
-            Ok(value) => value.to_owned(),
+            Ok(value) if value.get().len() < input.len() => Value::Json(value.to_owned()),
+            Ok(_) => Value::Input(input),
             Err(_) if input.trim().is_empty() => {
-                let given = Fields::parse(self.start.get()).and_then(|fields| fields.get("input"));
-                let is_missing = given.is_none_or(|input| matches!(input.get(), "null" | "\"\""));
-                if !(is_call(&self.kind) && is_missing) {
-                    return;
+                if !is_call(&self.kind) {
+                    return Ok(());
                 }
-                json::text("{}")
+                let given = Fields::parse(self.start.get()).and_then(|fields| fields.get("input"));
+                if given.is_some_and(|input| !matches!(input.get(), "null" | "\"\"")) {
+                    return Ok(());
+                }
+                Value::Json(json::text("{}"))
             }
             Err(error) => {
                 let (line, column) = (error.line(), error.column());
@@ -262,67 +318,67 @@ impl Block {
                     true => format!("it ends too early (line {line}, column {column})"),
                     false => format!("the fault is at line {line}, column {column}"),
                 });
-                json::to_raw(&input)
+                Value::Text(input)
             }
         };
-        self.fields().set("input", Value::Json(value));
+        self.fields()?.set("input", value);
+        Ok(())
     }
 
     /// Writes the block as far as it came, and says why its input is no JSON.
-    fn write(&self, text: &mut String) -> Option<String> {
+    fn write(&self, json: &mut Vec<u8>) -> Result<Option<String>> {
         if !self.closed {
             let mut block = self.clone();
-            block.close();
-            return block.write(text);
+            block.close()?;
+            return block.write(json);
         }
         match &self.fields {
-            Some(fields) => fields.write(text),
-            None => text.push_str(self.start.get()),
+            Some(fields) => fields.write(json),
+            None => json.extend_from_slice(self.start.get().as_bytes()),
         }
-        self.broken.clone()
+        Ok(self.broken.clone())
     }
 }
 
 impl Object {
-    fn of(json: &str) -> Self {
+    /// The fields of an object. Every change looks for its field, so their number has a limit, far
+    /// above what the API sends.
+    fn of(json: &str) -> Result<Self> {
         let fields = Fields::parse(json).unwrap_or_default();
         let own = |(name, value): (&str, &RawValue)| (name.into(), Value::Json(value.to_owned()));
-        Self { fields: fields.iter().map(own).collect() }
+        let fields: Vec<_> = fields.iter().take(MAX_FIELDS + 1).map(own).collect();
+        let object = Self { fields, last: 0 };
+        object.check()?;
+        Ok(object)
     }
 
     /// The fields of a message, `content` among them.
-    fn message(json: &str) -> Self {
-        let mut message = Self::of(json);
+    fn message(json: &str) -> Result<Self> {
+        let mut message = Self::of(json)?;
         message.field_or("content", || Value::List(Vec::new()));
-        message
+        Ok(message)
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.fields.len() > MAX_FIELDS {
+            true => Err(no_reply(&format!("an object has more than {MAX_FIELDS} fields"))),
+            false => Ok(()),
+        }
     }
 
     /// The value of a field; put at the end where there is none. Of equal names the last counts.
     fn field_or(&mut self, name: &str, missing: impl FnOnce() -> Value) -> &mut Value {
-        let at = self.fields.iter().rposition(|(field, _)| &**field == name).unwrap_or_else(|| {
-            self.fields.push((name.into(), missing()));
-            self.fields.len() - 1
-        });
-        &mut self.fields[at].1
+        if self.fields.get(self.last).is_none_or(|(field, _)| &**field != name) {
+            self.last = self.fields.iter().rposition(|(field, _)| &**field == name).unwrap_or_else(|| {
+                self.fields.push((name.into(), missing()));
+                self.fields.len() - 1
+            });
+        }
+        &mut self.fields[self.last].1
     }
 
     fn set(&mut self, name: &str, value: Value) {
         *self.field_or(name, || Value::List(Vec::new())) = value;
-    }
-
-    fn set_all<'a>(&mut self, fields: impl Iterator<Item = (&'a str, &'a RawValue)>) {
-        let mut places: HashMap<Box<str>, usize> =
-            self.fields.iter().enumerate().map(|(at, (name, _))| (name.clone(), at)).collect();
-        for (name, value) in fields {
-            let value = Value::Json(value.to_owned());
-            match places.get(name) {
-                Some(at) => self.fields[*at].1 = value,
-                None => {
-                    places.insert(name.into(), self.fields.len());
-                    self.fields.push((name.into(), value));
-                }
-            }
-        }
     }
 
     fn append(&mut self, name: &str, more: &str) {
@@ -351,66 +407,75 @@ impl Object {
         match &self.fields.iter().rfind(|(field, _)| &**field == name)?.1 {
             Value::Json(value) => json::string(value).map(Into::into),
             Value::Text(text) => Some(text.clone()),
-            Value::List(_) => None,
+            Value::Input(_) | Value::List(_) => None,
         }
     }
 
     /// Takes over what the end of the reply says: what is null there says nothing, but for the
-    /// stop fields, and counters are those of the whole reply.
-    fn end(&mut self, event: &MessageDelta) {
+    /// stop fields, and counters are those of the whole reply. Gives the size of all counters.
+    fn end(&mut self, event: &MessageDelta) -> Result<usize> {
         let event = Fields::parse(event.json.get()).unwrap_or_default();
         let delta = event.get("delta").and_then(|delta| Fields::parse(delta.get())).unwrap_or_default();
         let says = |name: &str, value: &RawValue| name.starts_with("stop_") || !json::is_null(value);
         let beside = event.iter().filter(|(name, _)| !matches!(*name, "delta" | "usage"));
-        let fields = delta.iter().chain(beside).filter(|(name, value)| {
-            !matches!(*name, "type" | "id" | "role" | "content") && says(name, value)
-        });
-        self.set_all(fields);
-        if let Some(usage) = event.get("usage").filter(|usage| json::is_object(usage)) {
-            let old = self.field_or("usage", || Value::List(Vec::new()));
-            let merged = match old {
-                Value::Json(old) => json::merged(old, usage, USAGE_DEPTH),
-                _ => usage.to_owned(),
-            };
-            *old = Value::Json(merged);
+        for (name, value) in delta.iter().chain(beside) {
+            if !matches!(name, "type" | "id" | "role" | "content") && says(name, value) {
+                self.set(name, Value::Json(value.to_owned()));
+                self.check()?;
+            }
         }
+        let Some(usage) = event.get("usage").filter(|usage| json::is_object(usage)) else { return Ok(0) };
+        let old = self.field_or("usage", || Value::List(Vec::new()));
+        let merged = match old {
+            Value::Json(old) => json::merged(old, usage, USAGE_DEPTH),
+            _ => usage.to_owned(),
+        };
+        let size = merged.get().len();
+        *old = Value::Json(merged);
+        Ok(size)
     }
 
-    fn write(&self, text: &mut String) {
-        text.push('{');
+    fn write(&self, json: &mut Vec<u8>) {
+        json.push(b'{');
         for (at, (name, value)) in self.fields.iter().enumerate() {
-            begin_field(text, at, name);
-            value.write(text);
+            begin_field(json, at, name);
+            value.write(json);
         }
-        text.push('}');
+        json.push(b'}');
     }
 }
 
 impl Value {
-    fn write(&self, text: &mut String) {
+    fn write(&self, json: &mut Vec<u8>) {
         match self {
-            Self::Json(value) => text.push_str(value.get()),
-            Self::Text(value) => text.push_str(json::to_raw(value).get()),
+            Self::Json(value) => json.extend_from_slice(value.get().as_bytes()),
+            Self::Input(value) => json.extend_from_slice(value.as_bytes()),
+            Self::Text(value) => write_text(json, value),
             Self::List(items) => {
-                text.push('[');
+                json.push(b'[');
                 for (at, item) in items.iter().enumerate() {
                     if at > 0 {
-                        text.push(',');
+                        json.push(b',');
                     }
-                    text.push_str(item.get());
+                    json.extend_from_slice(item.get().as_bytes());
                 }
-                text.push(']');
+                json.push(b']');
             }
         }
     }
 }
 
-fn begin_field(text: &mut String, at: usize, name: &str) {
+fn begin_field(json: &mut Vec<u8>, at: usize, name: &str) {
     if at > 0 {
-        text.push(',');
+        json.push(b',');
     }
-    text.push_str(json::to_raw(name).get());
-    text.push(':');
+    write_text(json, name);
+    json.push(b':');
+}
+
+fn write_text(json: &mut Vec<u8>, text: &str) {
+    // Writing a string into memory can't fail.
+    let _written = serde_json::to_writer(json, text);
 }
 
 /// The block that an event is for.
@@ -429,6 +494,11 @@ fn no_reply(what: &str) -> Error {
 /// Counters inside of objects are merged this deep; the API has one level.
 const USAGE_DEPTH: usize = 4;
 
+const MAX_FIELDS: usize = 1000;
+
+/// What an event or a block takes beside its bytes, about.
+const PER_EVENT: usize = 128;
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -441,6 +511,7 @@ mod tests {
     fn event(data: &str) -> StreamEvent {
         match StreamEvent::parse("", data) {
             Ok(Parsed::Event(event)) => event,
+            Ok(Parsed::Text(delta)) => delta.into_event(),
             other => panic!("{data}: {other:?}"),
         }
     }

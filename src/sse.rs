@@ -19,7 +19,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) data: &'a str,
 }
 
-/// Takes bytes in and gives frames out, each byte looked at once.
+/// Takes bytes in and gives frames out. Line ends are looked for once.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     buffer: Vec<u8>,
@@ -123,23 +123,22 @@ impl Decoder {
             self.take_line(line)?;
         }
         let data = match self.fields.data_lines {
-            1 => text(&self.buffer, &self.fields.data),
+            1 => self.text(&self.fields.data)?,
             _ => &self.joined,
         };
-        Ok(Some(Frame { event: text(&self.buffer, &self.fields.event), data }))
+        Ok(Some(Frame { event: self.text(&self.fields.event)?, data }))
     }
 
-    /// Takes a finished line in.
+    /// Takes a finished line in. The text of the frame is checked when it is given out, and all else
+    /// here.
     fn take_line(&mut self, line: Range<usize>) -> Result<()> {
         let bytes = &self.buffer[line.clone()];
-        if let Err(error) = std::str::from_utf8(bytes) {
-            let at = self.offset + (line.start + error.valid_up_to()) as u64;
-            let message = format!("byte {at} of the event stream is not UTF-8");
-            return Err(Error::new(ErrorKind::Decode, message));
-        }
         if bytes.is_empty() {
             match self.fields.data_lines {
-                0 => self.begin_frame_at(self.line),
+                0 => {
+                    self.text(&self.fields.event)?;
+                    self.begin_frame_at(self.line);
+                }
                 _ => self.fields.given = true,
             }
             return Ok(());
@@ -152,29 +151,41 @@ impl Decoder {
             None => (bytes, line.end..line.end),
         };
         match name {
-            b"event" => self.fields.event = value,
+            b"event" => {
+                self.text(&self.fields.event)?;
+                self.fields.event = value;
+            }
+            b"data" if self.fields.data_lines == 0 => {
+                self.fields.data_lines = 1;
+                self.fields.data = value;
+            }
             b"data" => {
-                self.fields.data_lines += 1;
-                match self.fields.data_lines {
-                    1 => self.fields.data = value,
-                    lines => {
-                        if lines == 2 {
-                            self.joined.clear();
-                            self.joined.push_str(text(&self.buffer, &self.fields.data));
-                        }
-                        self.joined.push('\n');
-                        self.joined.push_str(text(&self.buffer, &value));
-                    }
+                let mut joined = std::mem::take(&mut self.joined);
+                if self.fields.data_lines == 1 {
+                    joined.clear();
+                    joined.push_str(self.text(&self.fields.data)?);
                 }
+                joined.push('\n');
+                joined.push_str(self.text(&value)?);
+                self.joined = joined;
+                self.fields.data_lines += 1;
             }
             // A comment, `id`, `retry`, or a field that nobody knows.
             _ => {
+                self.text(&line)?;
                 if self.fields.data_lines == 0 && self.fields.event.is_empty() {
                     self.begin_frame_at(self.line);
                 }
             }
         }
         Ok(())
+    }
+
+    fn text(&self, range: &Range<usize>) -> Result<&str> {
+        std::str::from_utf8(&self.buffer[range.clone()]).map_err(|error| {
+            let at = self.offset + (range.start + error.valid_up_to()) as u64;
+            Error::new(ErrorKind::Decode, format!("byte {at} of the event stream is not UTF-8"))
+        })
     }
 
     fn begin_frame_at(&mut self, position: usize) {
@@ -200,11 +211,6 @@ impl Decoder {
         );
         Err(Error::new(ErrorKind::Decode, message))
     }
-}
-
-/// A part of a line that was found to be UTF-8, cut at ASCII characters.
-fn text<'a>(buffer: &'a [u8], range: &Range<usize>) -> &'a str {
-    buffer.get(range.clone()).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
 #[cfg(all(test, feature = "testing"))]

@@ -68,8 +68,10 @@ pub(crate) fn poll_expired(
         match last_progress().checked_add(limit) {
             Some(deadline) if deadline > now => timer.as_mut().reset(deadline),
             // Nobody looked in time. What came meanwhile may wait for the task of the connection,
-            // which gets a turn.
-            Some(_) if now.duration_since(timer.deadline()) > LATE => timer.as_mut().reset(now + LATE),
+            // which gets a turn, once.
+            Some(deadline) if timer.deadline() <= deadline && now.duration_since(deadline) > LATE => {
+                timer.as_mut().reset(now + LATE);
+            }
             Some(_) => return Poll::Ready(()),
             // A limit beyond what the clock can hold is never reached.
             None => return Poll::Pending,

@@ -120,7 +120,7 @@ impl Reading<'_> {
         let text = String::from_utf8(body).map_err(|error| {
             Error::new(ErrorKind::Decode, "the reply is not UTF-8").with_source(error.utf8_error())
         })?;
-        match self.error_inside(&text, answer.status) {
+        match self.secrets.error_inside(&text, answer.status) {
             Some(error) => Err(error),
             None => Ok(text),
         }
@@ -149,29 +149,9 @@ impl Reading<'_> {
             return empty(answer.status);
         }
         let text = self.secrets.redact(&body);
-        self.error_inside(&text, answer.status).unwrap_or_else(|| {
+        self.secrets.error_inside(&text, answer.status).unwrap_or_else(|| {
             let error = foreign(ErrorKind::Decode, answer, &text);
             error.with_source("a stream of events (text/event-stream) was asked for")
-        })
-    }
-
-    fn error_inside(self, text: &str, status: StatusCode) -> Option<Error> {
-        let is_error = {
-            let fields = Fields::parse(text)?;
-            match fields.str("type") {
-                Some(kind) => kind == "error",
-                // Gateways leave out the outer `type`.
-                None => fields.get("error").is_some_and(|error| !is_null(error)),
-            }
-        };
-        if !is_error {
-            return None;
-        }
-        let message = format!("the API answered {} with an error inside", code(status));
-        let error = Error::new(ErrorKind::Api, message);
-        Some(match self.secrets.api_error(&self.secrets.redact(text.as_bytes())) {
-            Some(api) => error.with_api(api),
-            None => error,
         })
     }
 
@@ -192,12 +172,43 @@ impl Reading<'_> {
 }
 
 impl Secrets<'_> {
+    fn error_inside(self, text: &str, status: StatusCode) -> Option<Error> {
+        let is_error = {
+            let fields = Fields::parse(text)?;
+            match fields.str("type") {
+                Some(kind) => kind == "error",
+                // Gateways leave out the outer `type`.
+                None => fields.get("error").is_some_and(|error| !is_null(error)),
+            }
+        };
+        if !is_error {
+            return None;
+        }
+        let message = format!("the API answered {} with an error inside", code(status));
+        let error = Error::new(ErrorKind::Api, message);
+        Some(match self.api_error(&self.redact(text.as_bytes())) {
+            Some(api) => error.with_api(api),
+            None => error,
+        })
+    }
+
+    /// The error for the body of a stream that holds JSON or a page instead of events.
+    pub(crate) fn no_stream(self, body: &[u8], status: StatusCode) -> Error {
+        let text = self.redact(body);
+        self.error_inside(&text, status).unwrap_or_else(|| {
+            let message = format!("the API answered {} with a stream that holds no event", code(status));
+            Error::new(ErrorKind::Decode, message)
+        })
+    }
+
     /// The error that an event of a stream tells.
     pub(crate) fn error_event(self, data: &str, status: StatusCode) -> Error {
         let message = format!("the API answered {} with an error in the stream", code(status));
         match self.api_error(&self.redact(data.as_bytes())) {
             Some(api) => Error::new(ErrorKind::Api, message).with_api(api),
-            None if data.trim_start().starts_with(['{', '[']) => Error::new(ErrorKind::Api, message),
+            None if data.trim().is_empty() || data.trim_start().starts_with(['{', '[']) => {
+                Error::new(ErrorKind::Api, message)
+            }
             None => {
                 let text = excerpt(&self.redact(data.as_bytes()), 200);
                 Error::new(ErrorKind::Api, format!("{message}: {text}"))

@@ -17,7 +17,7 @@ use super::retry;
 use super::transport::Incoming;
 use crate::accumulate::Accumulator;
 use crate::error::{Error, ErrorKind, Result};
-use crate::messages::{Delta, Message, Parsed, StreamEvent};
+use crate::messages::{Delta, Message, Parsed, StreamEvent, json};
 use crate::sse::Decoder;
 
 /// The events of a reply, as they come.
@@ -54,15 +54,16 @@ use crate::sse::Decoder;
 /// ```
 #[must_use = "a stream reads only what it is asked for"]
 pub struct MessageStream {
-    /// `None` once the exchange is over.
+    /// `None` once the stream has failed.
     body: Option<Incoming>,
-    rest: Option<Rest>,
     decoder: Decoder,
     accumulator: Accumulator,
     /// The events that came before the stream was handed out.
     ready: VecDeque<StreamEvent>,
+    /// The beginning of the body, until it is seen to be a stream of events.
+    head: Option<Vec<u8>>,
+    /// There once the stream has ended.
     outcome: Option<Result<Message>>,
-    received: bool,
     origin: Origin,
 }
 
@@ -97,12 +98,11 @@ impl MessageStream {
         let secrets = call.secrets();
         let mut stream = Self {
             body: Some(body),
-            rest: None,
             decoder: Decoder::new(call.max_event_bytes()),
             accumulator: Accumulator::new(MAX_REPLY),
             ready: VecDeque::new(),
+            head: Some(Vec::new()),
             outcome: None,
-            received: false,
             origin: Origin {
                 status,
                 headers: kept(&headers),
@@ -112,9 +112,9 @@ impl MessageStream {
             },
         };
         while !stream.accumulator.has_begun() {
-            match poll_fn(|cx| stream.poll_event(cx)).await {
-                // A turn begins with its start. That the server is alive is known by then.
-                Some(Ok(StreamEvent::Ping)) => {}
+            match poll_fn(|cx| stream.poll_event(cx, Texts::Given)).await {
+                // The start comes first, also where a ping came before it.
+                Some(Ok(event @ StreamEvent::MessageStart(_))) => stream.ready.push_front(event),
                 Some(event) => stream.ready.push_back(event?),
                 None => break,
             }
@@ -127,6 +127,9 @@ impl MessageStream {
     /// # Errors
     /// The API sent an error, the connection broke or stalled, or what came is no reply.
     ///
+    /// # Panics
+    /// Outside of a Tokio runtime with time switched on.
+    ///
     /// # Cancel safety
     /// Safe: no event is lost.
     pub async fn next(&mut self) -> Option<Result<StreamEvent>> {
@@ -138,6 +141,9 @@ impl MessageStream {
     /// # Errors
     /// As [`next`](Self::next); also the error that `next` gave before.
     ///
+    /// # Panics
+    /// As [`next`](Self::next).
+    ///
     /// # Cancel safety
     /// Dropping the future ends the exchange, and the reply is lost.
     pub async fn final_message(self) -> Result<Message> {
@@ -146,16 +152,12 @@ impl MessageStream {
 
     /// The whole reply, and the rest of its body, to be dropped before the next request.
     pub(super) async fn finish(mut self) -> Result<(Message, Option<Rest>)> {
-        while let Some(event) = self.next().await {
-            event?;
-        }
-        match self.outcome {
-            Some(outcome) => outcome.map(|message| (message, self.rest)),
-            None => Err(Error::new(ErrorKind::Transport, INCOMPLETE)),
-        }
+        let message = poll_fn(|cx| self.poll_outcome(cx)).await?;
+        Ok((message, self.body.map(|body| Rest { _body: body })))
     }
 
-    /// The text alone: of text blocks, piece by piece. Put together it is [`Message::text`].
+    /// The text alone: of text blocks, piece by piece, as it comes. Put together it is
+    /// [`Message::text`], unless text blocks overlap, which the API's do not.
     pub fn text_stream(self) -> TextStream {
         TextStream { stream: self }
     }
@@ -173,6 +175,12 @@ impl MessageStream {
         self.header("request-id")
     }
 
+    /// The headers of the response, but for cookies.
+    #[must_use]
+    pub fn headers(&self) -> &HeaderMap {
+        &self.origin.headers
+    }
+
     /// A header of the response.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -182,14 +190,26 @@ impl MessageStream {
     fn poll_next_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<StreamEvent>>> {
         match self.ready.pop_front() {
             Some(event) => Poll::Ready(Some(Ok(event))),
-            None => self.poll_event(cx),
+            None => self.poll_event(cx, Texts::Given),
         }
     }
 
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<StreamEvent>>> {
+    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Result<Message>> {
         loop {
-            let Some(body) = &mut self.body else { return Poll::Ready(None) };
-            match take_event(&mut self.decoder, &mut self.accumulator, &self.origin) {
+            if let Some(outcome) = self.outcome.take() {
+                return Poll::Ready(outcome);
+            }
+            // The end of the stream, or its error, leaves an outcome.
+            drop(ready!(self.poll_event(cx, Texts::Skipped)));
+        }
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>, texts: Texts) -> Poll<Option<Result<StreamEvent>>> {
+        loop {
+            if self.outcome.is_some() {
+                return Poll::Ready(None);
+            }
+            match self.take_event(texts) {
                 Ok(None) => {}
                 Ok(Some(StreamEvent::MessageStop)) => {
                     return Poll::Ready(Some(match self.accumulator.finish() {
@@ -203,16 +223,50 @@ impl MessageStream {
                 Ok(Some(event)) => return Poll::Ready(Some(Ok(event))),
                 Err(error) => return Poll::Ready(Some(Err(self.fail(error)))),
             }
-            let phase = if self.accumulator.has_begun() { Phase::Body } else { Phase::FirstEvent };
+            let phase = if self.head.is_none() { Phase::Body } else { Phase::FirstEvent };
+            let Some(body) = &mut self.body else { return Poll::Ready(None) };
             match ready!(body.poll_read(cx, phase)) {
                 Ok(Some(bytes)) => {
-                    self.received |= !bytes.is_empty();
+                    if let Some(head) = &mut self.head {
+                        let room = MAX_HEAD - head.len();
+                        head.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                    }
                     self.decoder.push(&bytes);
                 }
                 Ok(None) => return Poll::Ready(self.end(None).map(Err)),
                 Err(error) => return Poll::Ready(self.end(Some(error)).map(Err)),
             }
         }
+    }
+
+    /// The next event of what was received, already part of the reply.
+    fn take_event(&mut self, texts: Texts) -> Result<Option<StreamEvent>> {
+        while let Some(frame) = self.decoder.next()? {
+            let parsed = StreamEvent::parse(frame.event, frame.data)?;
+            self.head = None;
+            let event = match parsed {
+                Parsed::Text(delta) => {
+                    self.accumulator.add(&delta)?;
+                    match texts {
+                        Texts::Given => return Ok(Some(delta.into_event())),
+                        Texts::Skipped => continue,
+                    }
+                }
+                Parsed::Event(event) => event,
+                Parsed::Failure => return Err(self.origin.error_event(frame.data)),
+                Parsed::Empty => continue,
+            };
+            self.accumulator.apply(&event)?;
+            match &event {
+                StreamEvent::Other { kind, .. }
+                | StreamEvent::ContentBlockDelta { delta: Delta::Other { kind, .. }, .. } => {
+                    tracing::debug!(kind = json::shown(kind), "an event that this version does not know");
+                }
+                _ => {}
+            }
+            return Ok(Some(event));
+        }
+        Ok(None)
     }
 
     /// The end of the body, or what broke it. The reply may be whole all the same.
@@ -230,15 +284,14 @@ impl MessageStream {
             self.complete(message);
             return None;
         }
-        Some(self.fail(match cause {
-            Some(cause) => cause,
-            None if self.received => Error::new(ErrorKind::Transport, INCOMPLETE),
-            None => response::empty(self.origin.status),
-        }))
+        let error = cause.unwrap_or_else(|| match &self.head {
+            Some(head) => self.origin.no_events(head),
+            None => Error::new(ErrorKind::Transport, INCOMPLETE),
+        });
+        Some(self.fail(error))
     }
 
     fn complete(&mut self, message: Message) {
-        self.rest = self.body.take().map(|body| Rest { _body: body });
         self.outcome = Some(Ok(message.with_response(self.origin.headers.clone())));
     }
 
@@ -252,34 +305,30 @@ impl MessageStream {
     }
 }
 
-/// The next event of what was received, already part of the reply.
-fn take_event(
-    decoder: &mut Decoder,
-    accumulator: &mut Accumulator,
-    origin: &Origin,
-) -> Result<Option<StreamEvent>> {
-    while let Some(frame) = decoder.next()? {
-        let event = match StreamEvent::parse(frame.event, frame.data)? {
-            Parsed::Event(event) => event,
-            Parsed::Failure => return Err(origin.error_event(frame.data)),
-            Parsed::Empty => continue,
-        };
-        accumulator.apply(&event)?;
-        match &event {
-            StreamEvent::Other { kind, .. }
-            | StreamEvent::ContentBlockDelta { delta: Delta::Other { kind, .. }, .. } => {
-                tracing::debug!(kind = &**kind, "an event that this version does not know");
-            }
-            _ => {}
-        }
-        return Ok(Some(event));
-    }
-    Ok(None)
+/// Whether deltas of text are given out or only added to the reply.
+#[derive(Clone, Copy)]
+enum Texts {
+    Given,
+    Skipped,
 }
 
 impl Origin {
     fn error_event(&self, data: &str) -> Error {
-        Secrets { headers: &self.sent, url: &self.url }.error_event(data, self.status)
+        self.secrets().error_event(data, self.status)
+    }
+
+    /// The error for a body that ended without an event.
+    fn no_events(&self, head: &[u8]) -> Error {
+        let text = head.trim_ascii_start();
+        match text.first() {
+            None => response::empty(self.status),
+            Some(b'{' | b'[' | b'<') => self.secrets().no_stream(text, self.status),
+            Some(_) => Error::new(ErrorKind::Transport, INCOMPLETE),
+        }
+    }
+
+    fn secrets(&self) -> Secrets<'_> {
+        Secrets { headers: &self.sent, url: &self.url }
     }
 }
 
@@ -287,6 +336,9 @@ impl TextStream {
     /// The next piece of text; `None` once the reply is complete, and after an error.
     ///
     /// # Errors
+    /// As [`MessageStream::next`].
+    ///
+    /// # Panics
     /// As [`MessageStream::next`].
     ///
     /// # Cancel safety
@@ -300,6 +352,9 @@ impl TextStream {
     /// # Errors
     /// As [`MessageStream::final_message`].
     ///
+    /// # Panics
+    /// As [`MessageStream::next`].
+    ///
     /// # Cancel safety
     /// As [`MessageStream::final_message`].
     pub async fn final_message(self) -> Result<Message> {
@@ -311,7 +366,8 @@ impl TextStream {
             let text = match ready!(self.stream.poll_next_event(cx)) {
                 None => return Poll::Ready(None),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                // A block may begin with text.
+                // The reply and its blocks may begin with text.
+                Some(Ok(StreamEvent::MessageStart(message))) => message.text(),
                 Some(Ok(StreamEvent::ContentBlockStart { block, .. })) => {
                     block.as_text().unwrap_or_default().to_owned()
                 }
@@ -351,9 +407,12 @@ impl fmt::Debug for MessageStream {
         f.debug_struct("MessageStream")
             .field("status", &self.origin.status.as_u16())
             .field("request_id", &self.request_id())
-            .field("is_open", &self.body.is_some())
+            .field("has_ended", &self.outcome.is_some())
             .finish_non_exhaustive()
     }
 }
+
+/// As much of a body is kept as tells what it is instead of a stream.
+const MAX_HEAD: usize = 16 * 1024;
 
 const INCOMPLETE: &str = "the stream ended before the reply was complete";

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use http_body::Body as _;
 use reqwest::{Body, Request, Response, Url};
+use tokio::task::coop::poll_proceed;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::body::{Progress, SegmentBody, Sent};
@@ -92,8 +93,12 @@ impl Incoming {
     /// The next piece, `None` at the end. `phase` is what a limit of time tells.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, phase: Phase) -> Poll<Result<Option<Bytes>>> {
         loop {
+            // A server that is always faster must not keep the thread: timers and cancellation are
+            // looked at when the reader waits.
+            let coop = ready!(poll_proceed(cx));
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
+                    coop.made_progress();
                     // Trailers are no part of the body.
                     let Ok(bytes) = frame.into_data() else { continue };
                     // Where there always is more, nobody ever waits.

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::content::ContentBlock;
-use super::json::{self, Fields};
+use super::json::{self, Fields, Str};
 use super::message::{Message, StopReason};
 use super::usage::Usage;
 use crate::error::{Error, ErrorKind, Result};
@@ -72,7 +73,7 @@ pub enum StreamEvent {
 pub enum Delta {
     /// One more citation.
     Citation(Box<RawValue>),
-    /// Fields that a compaction block gets: `content` and `encrypted_content`.
+    /// What a compaction block gets: `content` and `encrypted_content`.
     Compaction(Box<RawValue>),
     /// More of the JSON text of a call's input. The pieces make sense only together;
     /// [`PartialInput`](super::PartialInput) reads what there is.
@@ -116,7 +117,8 @@ pub struct MessageDelta {
 
 /// What a frame of the stream holds.
 #[derive(Debug)]
-pub(crate) enum Parsed {
+pub(crate) enum Parsed<'a> {
+    Text(TextDelta<'a>),
     Event(StreamEvent),
     /// The API's error, which ends the stream; its text is the frame's data.
     Failure,
@@ -124,9 +126,32 @@ pub(crate) enum Parsed {
     Empty,
 }
 
+/// A delta that adds text to a field of its block. Most events are of this kind, so it is read in
+/// one pass and borrows from its frame.
+#[derive(Debug)]
+pub(crate) struct TextDelta<'a> {
+    pub(crate) index: usize,
+    pub(crate) field: TextField,
+    pub(crate) text: Cow<'a, str>,
+    estimated_tokens: Option<u64>,
+}
+
+/// Where a [`TextDelta`] adds its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TextField {
+    Input,
+    Text,
+    Thinking,
+}
+
 impl StreamEvent {
     /// Reads a frame. `type` inside the data names the event, else the frame's own name does.
-    pub(crate) fn parse(event: &str, data: &str) -> Result<Parsed> {
+    pub(crate) fn parse<'a>(event: &str, data: &'a str) -> Result<Parsed<'a>> {
+        if let "content_block_delta" | "" = event
+            && let Some(delta) = TextDelta::parse(data)
+        {
+            return Ok(Parsed::Text(delta));
+        }
         let data = match data.trim() {
             // The second is how other APIs end a stream.
             "" | "[DONE]" if event.is_empty() => return Ok(Parsed::Empty),
@@ -174,7 +199,7 @@ impl StreamEvent {
                 Self::ContentBlockDelta { index: index()?, delta: Delta::parse(object("delta")?)? }
             }
             "content_block_stop" => Self::ContentBlockStop { index: index()? },
-            "message_delta" => Self::MessageDelta(MessageDelta::parse(fields, data)),
+            "message_delta" => Self::MessageDelta(MessageDelta::parse(fields, data)?),
             "message_stop" => Self::MessageStop,
             "ping" => Self::Ping,
             _ => return Err(bad("event without a name", "has no `type`")),
@@ -196,8 +221,8 @@ impl StreamEvent {
         }
     }
 
-    /// The text that this event adds to a text block, if it is one that does. Text that a start
-    /// event holds already is not among it.
+    /// The text of a text delta. [`MessageStream::text_stream`](crate::MessageStream::text_stream)
+    /// gives the text of text blocks, also where a block begins with some.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {
@@ -226,6 +251,55 @@ fn started(json: &RawValue) -> ContentBlock {
             ContentBlock::from_raw(&json::with_field(json.get(), "input", "{}"))
         }
         _ => block,
+    }
+}
+
+impl<'a> TextDelta<'a> {
+    /// Reads the usual form. Everything else, faults among it, is for the long way.
+    fn parse(data: &'a str) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Wire<'a> {
+            #[serde(rename = "type", borrow)]
+            kind: Str<'a>,
+            index: usize,
+            #[serde(borrow)]
+            delta: WireDelta<'a>,
+        }
+
+        #[derive(Deserialize)]
+        struct WireDelta<'a> {
+            #[serde(rename = "type", borrow)]
+            kind: Str<'a>,
+            #[serde(borrow)]
+            text: Option<Str<'a>>,
+            #[serde(borrow)]
+            partial_json: Option<Str<'a>>,
+            #[serde(borrow)]
+            thinking: Option<Str<'a>>,
+            estimated_tokens: Option<u64>,
+        }
+
+        let Wire { kind, index, delta } = serde_json::from_str(data).ok()?;
+        let (field, text) = match &*delta.kind.0 {
+            _ if kind.0 != "content_block_delta" => return None,
+            "text_delta" => (TextField::Text, delta.text?),
+            "input_json_delta" => (TextField::Input, delta.partial_json?),
+            "thinking_delta" => (TextField::Thinking, delta.thinking?),
+            _ => return None,
+        };
+        Some(Self { index, field, text: text.0, estimated_tokens: delta.estimated_tokens })
+    }
+
+    /// The event that the caller gets.
+    pub(crate) fn into_event(self) -> StreamEvent {
+        let Self { index, field, text, estimated_tokens } = self;
+        let text = text.into_owned();
+        let delta = match field {
+            TextField::Input => Delta::InputJson(text),
+            TextField::Text => Delta::Text(text),
+            TextField::Thinking => Delta::Thinking { thinking: text, estimated_tokens },
+        };
+        StreamEvent::ContentBlockDelta { index, delta }
     }
 }
 
@@ -285,14 +359,26 @@ impl Delta {
 }
 
 impl MessageDelta {
-    fn parse(fields: &Fields<'_>, data: &str) -> Self {
-        let delta = fields.get("delta").and_then(|delta| Fields::parse(delta.get())).unwrap_or_default();
-        Self {
-            stop_reason: delta.str("stop_reason").map(|reason| StopReason::from(&*reason)),
-            stop_sequence: delta.str("stop_sequence").map(Cow::into_owned),
-            usage: fields.get("usage").filter(|usage| json::is_object(usage)).map(Usage::from_raw),
+    fn parse(fields: &Fields<'_>, data: &str) -> Result<Self> {
+        let object = |name: &str| match fields.get(name).filter(|value| !json::is_null(value)) {
+            Some(value) if !json::is_object(value) => {
+                Err(bad("message_delta", &format!("has a `{name}` that is no object")))
+            }
+            value => Ok(value),
+        };
+        let delta = object("delta")?.and_then(|delta| Fields::parse(delta.get())).unwrap_or_default();
+        let text = |name: &str| match delta.get(name).filter(|value| !json::is_null(value)) {
+            Some(value) if json::string(value).is_none() => {
+                Err(bad("message_delta", &format!("has a `{name}` that is no text")))
+            }
+            value => Ok(value.and_then(json::string)),
+        };
+        Ok(Self {
+            stop_reason: text("stop_reason")?.map(|reason| StopReason::from(&*reason)),
+            stop_sequence: text("stop_sequence")?.map(Cow::into_owned),
+            usage: object("usage")?.map(Usage::from_raw),
             json: json::text(data),
-        }
+        })
     }
 }
 
@@ -310,6 +396,7 @@ mod tests {
     fn parse(event: &str, data: &str) -> Result<String, String> {
         match StreamEvent::parse(event, data) {
             Ok(Parsed::Event(event)) => Ok(event.kind().to_owned()),
+            Ok(Parsed::Text(delta)) => Ok(delta.into_event().kind().to_owned()),
             Ok(other) => Ok(format!("{other:?}")),
             Err(error) => Err(error.chain()),
         }
@@ -359,11 +446,50 @@ mod tests {
             (delta(r#"{"type":"thinking_delta"}"#), "has no text `thinking`"),
             (delta(r#"{"type":"signature_delta"}"#), "has no text `signature`"),
             (delta(r#"{"type":"citations_delta","citation":"x"}"#), "has no `citation`"),
+            (r#"{"type":"message_delta","delta":7}"#.to_owned(), "`delta` that is no object"),
+            (r#"{"type":"message_delta","usage":[]}"#.to_owned(), "`usage` that is no object"),
+            (
+                r#"{"type":"message_delta","delta":{"stop_reason":5}}"#.to_owned(),
+                "`stop_reason` that is no text",
+            ),
         ] {
             let error = parse("", &data).unwrap_err();
             assert!(error.contains(word), "{data}: {error}");
         }
         assert!(parse("ping", "{oops").unwrap_err().contains("ping is not a JSON object"));
+    }
+
+    /// What is read in one pass is what the long way reads.
+    #[test]
+    fn the_short_way_is_the_long_one() {
+        let mut short = 0;
+        for delta in [
+            r#"{"type":"text_delta","text":"a"}"#,
+            r#"{"text":"\u00e9\n","new":[{}],"type":"text_delta"}"#,
+            r#"{"type":"input_json_delta","partial_json":"{\"a\":"}"#,
+            r#"{"type":"thinking_delta","thinking":"","estimated_tokens":3}"#,
+            r#"{"type":"thinking_delta","thinking":"x","estimated_tokens":null}"#,
+            // These take the long way.
+            r#"{"type":"text_delta","text":"\ud83d"}"#,
+            r#"{"type":"text_delta","text":"a","text":"b"}"#,
+            r#"{"type":"thinking_delta","thinking":"x","estimated_tokens":1.5}"#,
+            r#"{"type":"thinking_delta","estimated_tokens":1}"#,
+            r#"{"type":"signature_delta","signature":"s"}"#,
+        ] {
+            let data = format!(r#"{{"index":3,"type":"content_block_delta","delta":{delta},"more":1}}"#);
+            let fields = Fields::parse(&data).unwrap();
+            let long = StreamEvent::known("content_block_delta", &fields, &data).unwrap();
+            let parsed = match StreamEvent::parse("content_block_delta", &data).unwrap() {
+                Parsed::Text(delta) => {
+                    short += 1;
+                    delta.into_event()
+                }
+                Parsed::Event(event) => event,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(format!("{parsed:?}"), format!("{long:?}"));
+        }
+        assert_eq!(short, 5);
     }
 
     #[test]

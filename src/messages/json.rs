@@ -60,7 +60,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut entries = Vec::new();
-                while let Some(Key(key)) = map.next_key()? {
+                while let Some(Str(key)) = map.next_key()? {
                     entries.push((key, map.next_value()?));
                 }
                 Ok(Fields { entries })
@@ -71,26 +71,27 @@ impl<'de> Deserialize<'de> for Fields<'de> {
     }
 }
 
-/// A key, borrowed where it holds no escapes (serde's own `Cow` never borrows).
-struct Key<'a>(Cow<'a, str>);
+/// A string, borrowed where it holds no escapes (serde's own `Cow` never borrows).
+#[derive(Debug)]
+pub(crate) struct Str<'a>(pub(crate) Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Key<'de> {
+impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
 
         impl<'de> Visitor<'de> for Text {
-            type Value = Key<'de>;
+            type Value = Str<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string")
             }
 
             fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Borrowed(text)))
+                Ok(Str(Cow::Borrowed(text)))
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Owned(text.to_owned())))
+                Ok(Str(Cow::Owned(text.to_owned())))
             }
         }
 
@@ -101,8 +102,8 @@ impl<'de> Deserialize<'de> for Key<'de> {
 /// The text of a JSON string; `None` if the value is not one. Half of a surrogate pair, which no
 /// Rust text can hold, is read as U+FFFD.
 pub(crate) fn string(value: &RawValue) -> Option<Cow<'_, str>> {
-    let exact = serde_json::from_str::<Key<'_>>(value.get()).ok();
-    exact.map(|Key(text)| text).or_else(|| {
+    let exact = serde_json::from_str::<Str<'_>>(value.get()).ok();
+    exact.map(|Str(text)| text).or_else(|| {
         let whole = with_whole_pairs(value.get())?;
         serde_json::from_str(&whole).ok().map(Cow::Owned)
     })
@@ -235,6 +236,8 @@ pub(crate) fn merged(old: &RawValue, new: &RawValue, depth: usize) -> Box<RawVal
         return new.to_owned();
     };
     let mut rest: HashMap<&str, &RawValue> = new.iter().collect();
+    // Of equal names the last one counts.
+    let last: HashMap<&str, usize> = old.iter().enumerate().map(|(at, (key, _))| (key, at)).collect();
     let mut text = String::from("{");
     let mut put = |key: &str, value: &str| {
         if text.len() > 1 {
@@ -244,7 +247,7 @@ pub(crate) fn merged(old: &RawValue, new: &RawValue, depth: usize) -> Box<RawVal
         text.push(':');
         text.push_str(value);
     };
-    for (key, value) in old.iter() {
+    for (_, (key, value)) in old.iter().enumerate().filter(|(at, (key, _))| last.get(key) == Some(at)) {
         match rest.remove(key) {
             Some(new) if is_object(new) && is_object(value) && depth > 0 => {
                 put(key, merged(value, new, depth - 1).get());
@@ -253,8 +256,8 @@ pub(crate) fn merged(old: &RawValue, new: &RawValue, depth: usize) -> Box<RawVal
             _ => put(key, value.get()),
         }
     }
-    for (key, value) in new.iter() {
-        if rest.remove(key).is_some() {
+    for (key, _) in new.iter() {
+        if let Some(value) = rest.remove(key) {
             put(key, value.get());
         }
     }
@@ -300,6 +303,14 @@ mod tests {
         assert_eq!(merged(&old, &new, 4).get(), r#"{"a":7,"b":{"x":1e2,"y":5,"z":6},"c":3,"n":8,"d":4}"#);
         assert_eq!(merged(&old, &new, 0).get(), r#"{"a":7,"b":{"y":5,"z":6},"c":3,"n":8,"d":4}"#);
         assert_eq!(merged(&raw("null"), &new, 4).get(), new.get());
+        assert_eq!(
+            merged(&raw(r#"{"a":1,"a":2}"#), &new, 0).get(),
+            r#"{"a":7,"c":null,"d":4,"b":{"y":5,"z":6},"n":8}"#
+        );
+        assert_eq!(
+            merged(&old, &raw(r#"{"a":5,"a":6}"#), 0).get(),
+            r#"{"a":6,"b":{"x":1e2,"y":2},"c":3,"n":null}"#
+        );
     }
 
     #[test]

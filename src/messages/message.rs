@@ -117,24 +117,16 @@ impl Message {
             Some(_) => return Err(Error::new(ErrorKind::Decode, "the content of the reply is not a list")),
             None => None,
         };
-        let text = |name| fields.str(name).map(|text| Box::from(&*text));
-        let object = |name| fields.get(name).filter(|value| json::is_object(value));
-        let inner = Inner {
-            content,
-            id: text("id").unwrap_or_default(),
-            model: text("model").unwrap_or_default(),
-            stop_reason: fields.str("stop_reason").map(|reason| StopReason::from(&*reason)),
-            stop_sequence: text("stop_sequence"),
-            stop_details: object("stop_details").map(StopDetails::from_raw),
-            container: object("container").and_then(Container::from_raw),
-            usage: fields.get("usage").map(Usage::from_raw).unwrap_or_default(),
-            headers: HeaderMap::new(),
-            broken_inputs: Vec::new(),
-            blocks: OnceLock::new(),
-            json: String::new(),
-        };
+        let inner = Inner::read(&fields, content);
         drop(fields);
         Ok(Self { inner: Arc::new(Inner { json, ..inner }) })
+    }
+
+    /// A reply whose JSON was put together here. `rest` is the object without its content, which
+    /// stands at `content`.
+    pub(crate) fn assembled(json: String, content: Range<usize>, rest: &str) -> Self {
+        let fields = Fields::parse(rest).unwrap_or_default();
+        Self { inner: Arc::new(Inner { json, ..Inner::read(&fields, Some(content)) }) }
     }
 
     pub(crate) fn with_response(mut self, headers: HeaderMap) -> Self {
@@ -195,7 +187,9 @@ impl Message {
     /// it.
     #[must_use]
     pub fn broken_input(&self, block: usize) -> Option<&str> {
-        self.inner.broken_inputs.iter().find(|broken| broken.block == block).map(|broken| &*broken.place)
+        let broken = &self.inner.broken_inputs;
+        let at = broken.binary_search_by_key(&block, |broken| broken.block).ok()?;
+        broken.get(at).map(|broken| &*broken.place)
     }
 
     /// Why the model stopped; `None` where the reply does not say.
@@ -251,6 +245,27 @@ impl Message {
     #[must_use]
     pub fn to_param(&self) -> Option<MessageParam> {
         freeze(self).message
+    }
+}
+
+impl Inner {
+    fn read(fields: &Fields<'_>, content: Option<Range<usize>>) -> Self {
+        let text = |name| fields.str(name).map(|text| Box::from(&*text));
+        let object = |name| fields.get(name).filter(|value| json::is_object(value));
+        Self {
+            content,
+            id: text("id").unwrap_or_default(),
+            model: text("model").unwrap_or_default(),
+            stop_reason: fields.str("stop_reason").map(|reason| StopReason::from(&*reason)),
+            stop_sequence: text("stop_sequence"),
+            stop_details: object("stop_details").map(StopDetails::from_raw),
+            container: object("container").and_then(Container::from_raw),
+            usage: fields.get("usage").map(Usage::from_raw).unwrap_or_default(),
+            headers: HeaderMap::new(),
+            broken_inputs: Vec::new(),
+            blocks: OnceLock::new(),
+            json: String::new(),
+        }
     }
 }
 

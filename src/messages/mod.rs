@@ -40,7 +40,7 @@ mod usage;
 
 pub(crate) use content::ContentBlock;
 pub(crate) use conversation::Conversation;
-pub(crate) use event::Parsed;
+pub(crate) use event::{Parsed, TextDelta, TextField};
 pub(crate) use message::{BrokenInput, Message, StopReason};
 pub(crate) use param::MessageParam;
 pub(crate) use request::MessageRequest;

@@ -27,6 +27,7 @@ pub fn read_stream<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Mes
         while let Some(frame) = decoder.next()? {
             match StreamEvent::parse(frame.event, frame.data)? {
                 Parsed::Event(StreamEvent::MessageStop) => return accumulator.finish(),
+                Parsed::Text(delta) => accumulator.add(&delta)?,
                 Parsed::Event(event) => accumulator.apply(&event)?,
                 Parsed::Failure => return Err(Error::new(ErrorKind::Api, "the stream tells an error")),
                 Parsed::Empty => {}
