@@ -14,7 +14,7 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::replies::{Break, Clients, call, events, run_all, text};
-use crate::support::{Log, object, result_of, sent};
+use crate::support::{Log, object, others, result_of, sent};
 use crate::told::{Way, told};
 
 /// Nothing here takes as long, unless it hangs.
@@ -147,10 +147,11 @@ async fn cancelled(clients: Clients, state: State, number: usize, way: Way) {
         move |event: &RunEvent| match event {
             RunEvent::Retry { .. } if state == State::Retry => there.notify_one(),
             RunEvent::Restart { .. } if state == State::Restart => there.notify_one(),
-            RunEvent::Stream(_) if state == State::MidStream => {
-                if seen.fetch_add(1, Ordering::SeqCst) + 1 == (number - 1) * turn(1).len() + 4 {
-                    there.notify_one();
-                }
+            RunEvent::Stream(_)
+                if state == State::MidStream
+                    && seen.fetch_add(1, Ordering::SeqCst) + 1 == (number - 1) * turn(1).len() + 4 =>
+            {
+                there.notify_one();
             }
             _ => {}
         }
@@ -204,13 +205,6 @@ async fn cancelled(clients: Clients, state: State, number: usize, way: Way) {
     assert_eq!(run_loop.into_run().unwrap().text(), "the end", "{case}");
     for id in ["t11", "t12", "t21", "t22"] {
         assert_eq!(log.count(id), 1, "{case}: {:?}", log.all());
-    }
-}
-
-/// Lets everything else go on for a while.
-async fn others() {
-    for _ in 0..64 {
-        yield_now().await;
     }
 }
 

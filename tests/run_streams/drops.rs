@@ -5,73 +5,14 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use agentloop::testing::{Gate, RecordedRequest, Reply, Script, Server};
-use agentloop::{Run, RunEvent, RunStream, Tool, ToolContext, ToolRunner};
-use serde_json::Value;
+use agentloop::testing::{Gate, Reply, Script, Server};
+use agentloop::{Run, RunEvent, RunStream};
 use tokio::task::yield_now;
 
-use crate::replies::{Clients, call, events, text};
-use crate::support::{Log, object, result_of};
-use crate::told::{Way, told};
-
-const TURNS: usize = 3;
-const CALLS: [&str; 3] = ["t1", "t2", "t3"];
-
-fn turn(number: usize) -> Vec<Value> {
-    let step = |id| call(id, "step", &["{}"]);
-    match number {
-        1 => events("msg_1", "tool_use", &[text(&["first"]), step("t1"), step("t2")]),
-        2 => events("msg_2", "tool_use", &[step("t3")]),
-        _ => events("msg_3", "end_turn", &[text(&["the ", "end"])]),
-    }
-}
-
-/// Which turn a request is for, also when it is made again.
-fn turn_of(request: &RecordedRequest) -> usize {
-    request.json()["messages"].as_array().unwrap().len().div_ceil(2)
-}
-
-async fn server() -> Server {
-    Server::start(Script::from_fn(|request| Reply::events(turn(turn_of(request))))).await
-}
-
-/// A tool whose body awaits, and notes when it is entered, at its end and when it is gone.
-fn step(log: &Log) -> Tool {
-    struct Gone(Log, String);
-    impl Drop for Gone {
-        fn drop(&mut self) {
-            self.0.note(format!("gone {}", self.1));
-        }
-    }
-    let log = log.clone();
-    Tool::new("step", "", object()).handler_with(move |(): (), cx: ToolContext| {
-        let log = log.clone();
-        async move {
-            log.note(format!("start {}", cx.call_id()));
-            let _gone = Gone(log.clone(), cx.call_id().to_owned());
-            yield_now().await;
-            yield_now().await;
-            log.note(format!("end {}", cx.call_id()));
-            format!("done {}", cx.call_id())
-        }
-    })
-}
-
-/// Ways to run the calls of a turn.
-const MODES: [(&str, usize, bool); 3] = [("inline", 1, false), ("one task", 1, true), ("tasks", 2, false)];
-
-fn runner((_, concurrency, timed): (&str, usize, bool), log: &Log) -> ToolRunner {
-    let runner = ToolRunner::new().tool(step(log)).max_concurrency(concurrency);
-    if timed { runner.tool_timeout(Duration::from_secs(3600)) } else { runner }
-}
-
-/// All that a whole run tells.
-async fn whole_run(mode: (&str, usize, bool)) -> Vec<Value> {
-    let server = server().await;
-    let (told, run) = Way::Stream.run(&runner(mode, &Log::default()), &server.client(), "go").await;
-    assert_eq!(run.unwrap().text(), "the end");
-    told
-}
+use crate::replies::Clients;
+use crate::steps::{CALLS, MODES, runner, server, turn, turn_of, whole_run};
+use crate::support::{Log, others};
+use crate::told::told;
 
 /// What a run leaves, but for the times.
 fn outcome(run: &Run) -> (String, String, u32, u64, Vec<String>) {
@@ -137,13 +78,6 @@ async fn poll_once(stream: &mut RunStream) -> Option<RunEvent> {
         Poll::Pending => Poll::Ready(None),
     })
     .await
-}
-
-/// Lets everything else go on for a while.
-async fn others() {
-    for _ in 0..16 {
-        yield_now().await;
-    }
 }
 
 /// Dropped behind each event, and some polls later: the server holds the rest of the reply back, so
@@ -218,142 +152,4 @@ async fn dropping_a_run_stream_after_any_event_closes_the_connection_and_stops_t
     }
     println!("{cases} cases, {closed} of them in a reply, {stopped} calls stopped");
     assert!(cases > 150 && closed > 100 && stopped > 5, "{cases}, {closed}, {stopped}");
-}
-
-/// A loop that is driven as a stream, dropped at any point, and driven to its end.
-#[tokio::test]
-async fn a_loop_goes_on_after_its_stream_was_dropped_and_no_tool_runs_twice() {
-    let clients = Clients::new();
-    let (mut cases, mut interrupted) = (0, [0; MODES.len()]);
-    for (which, mode) in MODES.into_iter().enumerate() {
-        let whole = whole_run(mode).await;
-        for count in 0..=whole.len() {
-            for polls in 0..5 {
-                for again in [Way::OnEvent, Way::DriveStream] {
-                    let dropped = Dropped { mode, count, polls, again };
-                    if let Some(calls) = dropped.check(&clients, &whole).await {
-                        interrupted[which] += calls;
-                        cases += 1;
-                    }
-                }
-            }
-        }
-    }
-    println!("{cases} cases, {interrupted:?} calls interrupted");
-    assert!(cases > 300 && interrupted.iter().all(|calls| *calls > 2), "{cases}, {interrupted:?}");
-}
-
-#[derive(Debug)]
-struct Dropped {
-    mode: (&'static str, usize, bool),
-    count: usize,
-    polls: usize,
-    /// How the loop is driven to its end: `drive` with a callback, or as a stream again.
-    again: Way,
-}
-
-fn is_of_tool(event: &Value) -> bool {
-    event.get("ToolStarted").is_some() || event.get("ToolFinished").is_some()
-}
-
-impl Dropped {
-    /// Gives the number of calls that were interrupted; `None` if another case is the same.
-    async fn check(&self, clients: &Clients, whole: &[Value]) -> Option<usize> {
-        let server = server().await;
-        let client = clients.builder(&server).build().unwrap();
-        let log = Log::default();
-        let runner = runner(self.mode, &log);
-        let mut run_loop = runner.run_loop("go");
-        let mut first = Vec::new();
-        {
-            let mut stream = runner.drive_stream(&client, &mut run_loop);
-            for event in &whole[..self.count] {
-                first.push(told(&stream.next().await.unwrap().unwrap()));
-                assert_eq!(first.last(), Some(event), "{self:?}");
-            }
-            for _ in 0..self.polls {
-                let mut next = pin!(stream.next());
-                let early = poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx).is_ready())).await;
-                if early {
-                    return None;
-                }
-                yield_now().await;
-            }
-        }
-        others().await;
-        let entered_before: Vec<_> = CALLS.map(|id| log.count(&format!("start {id}"))).to_vec();
-        run_loop.clone().into_request().user("and now?").check().unwrap();
-
-        let second = match self.again {
-            Way::OnEvent => {
-                let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-                let sink = seen.clone();
-                let runner = runner.clone().on_event(move |event| sink.lock().unwrap().push(told(event)));
-                runner.drive(&client, &mut run_loop).await.unwrap();
-                let second = seen.lock().unwrap().clone();
-                second
-            }
-            _ => {
-                let mut second = Vec::new();
-                let mut stream = runner.drive_stream(&client, &mut run_loop);
-                while let Some(event) = stream.next().await {
-                    second.push(told(&event.unwrap()));
-                }
-                second
-            }
-        };
-        let run = run_loop.into_run().unwrap();
-        assert_eq!((run.text().as_str(), run.iterations() as usize), ("the end", TURNS), "{self:?}");
-        run.conversation().check().unwrap();
-
-        // A turn that was cut off is told from its start, and everything else goes on from there.
-        let turns: Vec<_> = whole.iter().filter(|event| !is_of_tool(event)).collect();
-        let so_far = first.iter().filter(|event| !is_of_tool(event)).count();
-        let ends = turns[..so_far].iter().rposition(|event| event.get("TurnDone").is_some());
-        let from = match so_far == turns.len() {
-            // It was over, and says so once more.
-            true => so_far - 1,
-            false => ends.map_or(0, |end| end + 1),
-        };
-        let then: Vec<_> = second.iter().filter(|event| !is_of_tool(event)).collect();
-        assert_eq!(then, turns[from..], "{self:?}");
-        assert_eq!(server.request_count(), TURNS + usize::from(server_saw_it_twice(&server)), "{self:?}");
-
-        let mut interrupted = 0;
-        for (id, entered_before) in CALLS.iter().zip(entered_before) {
-            let count = |list: &[Value], name: &str| {
-                list.iter().filter(|event| event.get(name).is_some_and(|told| told == id)).count()
-            };
-            let (start, end) = (log.count(&format!("start {id}")), log.count(&format!("end {id}")));
-            // A task may be dropped before its body is entered, and counts as started all the same.
-            assert!(start <= 1, "{self:?}, {id}: {:?}", log.all());
-            let (text, is_error) = result_of(run.conversation(), id);
-            let finishes = count(&first, "ToolFinished") + count(&second, "ToolFinished");
-            let starts = count(&first, "ToolStarted") + count(&second, "ToolStarted");
-            if is_error {
-                assert_eq!(text, "interrupted while it ran, its effects are unknown");
-                assert_eq!((starts, finishes), (1, 0), "{self:?}, {id}");
-                interrupted += 1;
-            } else {
-                assert_eq!((text, start, end, finishes), (format!("done {id}"), 1, 1, 1), "{self:?}, {id}");
-                // Told last of all, it was dropped before its body was entered.
-                let twice =
-                    first.last().is_some_and(|event| event.get("ToolStarted").is_some_and(|told| told == id))
-                        && entered_before == 0;
-                assert_eq!(starts, if twice { 2 } else { 1 }, "{self:?}, {id}");
-            }
-            // Inline nothing can end without being told.
-            if self.mode.0 == "inline" {
-                let was_running = entered_before == 1 && count(&first, "ToolFinished") == 0;
-                assert_eq!(is_error, was_running, "{self:?}, {id}");
-            }
-        }
-        Some(interrupted)
-    }
-}
-
-/// A request that was in flight when the stream was dropped is made again, with the same bytes.
-fn server_saw_it_twice(server: &Server) -> bool {
-    let requests = server.requests();
-    requests.windows(2).any(|pair| pair[0].body() == pair[1].body())
 }

@@ -223,7 +223,7 @@ async fn j15_eager_input_streaming_is_sent_as_given_and_never_set_by_us() {
             let call = || Reply::tool_use([("t1", "echo", json!({}))]);
             let server = Server::start([call(), Reply::text("done")]).await;
             let client = clients.builder(&server).build().unwrap();
-            let from_json = Tool::from_definition(&own.to_string()).handler(|(): ()| async {});
+            let from_json = Tool::from_definition(own.to_string()).handler(|(): ()| async {});
             let runner = ToolRunner::new().tools([tool, from_json]);
             let (_, run) = way.run(&runner, &client, way.request(MessageRequest::prompt("go"))).await;
             run.unwrap();

@@ -5,9 +5,12 @@ mod cancelling;
 mod drops;
 mod events;
 mod inputs;
+mod loops;
 mod pressure;
 mod replies;
 mod resuming;
+mod scenarios;
+mod steps;
 #[path = "../support/mod.rs"]
 mod support;
 mod told;

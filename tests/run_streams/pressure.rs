@@ -14,7 +14,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
 use crate::replies::{call, events, text};
-use crate::support::object;
+use crate::support::{object, others};
 use crate::told::told;
 
 /// A server whose reply never ends: text, as fast as the connection takes it.
@@ -130,7 +130,7 @@ async fn write_for_ever(socket: &TcpStream, written: &watch::Sender<Written>) ->
 
 /// A run or a loop that is read.
 enum Reader<'a> {
-    Run(RunStream),
+    Run(Box<RunStream>),
     Drive(DriveStream<'a>),
 }
 
@@ -153,7 +153,7 @@ async fn a_reader_that_stops_stops_the_server_and_is_not_timed_out() {
             let (client, runner) = (server.client(), ToolRunner::new());
             let mut run_loop = runner.run_loop("go");
             let mut reader = match driven {
-                false => Reader::Run(runner.stream(&client, "go")),
+                false => Reader::Run(Box::new(runner.stream(&client, "go"))),
                 true => Reader::Drive(runner.drive_stream(&client, &mut run_loop)),
             };
             for _ in 0..read {
@@ -181,13 +181,6 @@ async fn a_reader_that_stops_stops_the_server_and_is_not_timed_out() {
     }
     println!("{cases} cases");
     assert_eq!(cases, 3 * 2);
-}
-
-/// Lets everything else go on for a while.
-async fn others() {
-    for _ in 0..64 {
-        yield_now().await;
-    }
 }
 
 /// An inline tool goes on only while the stream is polled, one in a task by itself.
@@ -218,7 +211,7 @@ async fn a_reader_that_stops_stops_inline_tools_and_no_tasks() {
                 (server.client(), ToolRunner::new().tool(tool).max_concurrency(concurrency));
             let mut run_loop = runner.run_loop("go");
             let mut reader = match driven {
-                false => Reader::Run(runner.stream(&client, "go")),
+                false => Reader::Run(Box::new(runner.stream(&client, "go"))),
                 true => Reader::Drive(runner.drive_stream(&client, &mut run_loop)),
             };
             while !matches!(reader.next().await, RunEvent::ToolStarted(_)) {}

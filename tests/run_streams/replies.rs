@@ -31,6 +31,11 @@ pub(crate) fn call(id: &str, name: &str, pieces: &[impl AsRef<str>]) -> Block {
     }
 }
 
+/// A call of `add`, in pieces, with spaces of its own.
+pub(crate) fn an_add(id: &str, a: i64, b: i64) -> Block {
+    call(id, "add", &["", &format!("{{\"b\": {b},"), &format!(" \"a\":{a}}}")])
+}
+
 /// A block that comes whole in its start.
 pub(crate) fn whole(block: Value) -> Block {
     Block { start: block, deltas: Vec::new(), open: false }

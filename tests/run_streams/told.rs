@@ -178,7 +178,7 @@ fn on_the_wire(event: &StreamEvent) -> Value {
             json!({"type": kind, "index": index, "delta": {"type": delta.kind(), field: text}})
         }
         StreamEvent::ContentBlockStop { index, .. } => json!({"type": kind, "index": index}),
-        StreamEvent::MessageDelta(delta) => parsed(&delta.json.get()),
+        StreamEvent::MessageDelta(delta) => parsed(delta.json.get()),
         StreamEvent::MessageStop | StreamEvent::Ping => json!({"type": kind}),
         other => panic!("an event that no test sends: {other:?}"),
     }

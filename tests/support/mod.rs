@@ -37,6 +37,13 @@ pub(crate) struct Add {
     pub(crate) b: i64,
 }
 
+/// Lets everything else on the runtime go on for a while.
+pub(crate) async fn others() {
+    for _ in 0..64 {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// A schema of any object.
 pub(crate) fn object() -> Value {
     json!({"type": "object"})
