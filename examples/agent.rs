@@ -141,13 +141,13 @@ fn show(event: &RunEvent) {
             let _shown = std::io::stdout().flush();
         }
         RunEvent::Stream(_) => {}
-        RunEvent::TurnDone(reply) => {
+        RunEvent::TurnDone { message: reply, .. } => {
             let usage = reply.usage();
             let reason = reply.stop_reason().map_or("no reason", |reason| reason.as_str());
             let (input, output) = (usage.total_input_tokens(), usage.output_tokens);
             println!("\n= {reason}, {input} tokens in, {output} out");
         }
-        RunEvent::ToolStarted(call) => println!("  call    {} {}", call.name(), call.input()),
+        RunEvent::ToolStarted { call, .. } => println!("  call    {} {}", call.name(), call.input()),
         RunEvent::ToolFinished { call, result, .. } => {
             let outcome = if result.is_error { "error" } else { "result" };
             println!("  {outcome:<7} {}: {}", call.name(), result.text());

@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                 print!("{text}");
                 std::io::stdout().flush()?;
             }
-            RunEvent::ToolStarted(call) => println!("\n[{} {} ...]", call.name(), call.input()),
+            RunEvent::ToolStarted { call, .. } => println!("\n[{} {} ...]", call.name(), call.input()),
             RunEvent::ToolFinished { call, result, .. } => println!("[{}: {}]", call.name(), result.text()),
             _ => {}
         }

@@ -80,7 +80,9 @@ impl Accumulator {
             }
             StreamEvent::MessageStart(start) => return self.begin(start),
             // Some servers leave the start out. What it would have said is missing then, and no more.
-            StreamEvent::ContentBlockStart { .. } | StreamEvent::MessageDelta(_) if !self.has_begun() => {
+            StreamEvent::ContentBlockStart { index: 0, .. } | StreamEvent::MessageDelta(_)
+                if !self.has_begun() =>
+            {
                 tracing::warn!(event = event.kind(), "the reply began without message_start");
                 self.message = Some(Object::message("{}")?);
             }

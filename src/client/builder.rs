@@ -309,6 +309,9 @@ impl ClientBuilder {
                 return Err(Error::config(format!("`{setter}` is zero: nothing could be sent in no time")));
             }
         }
+        if self.max_event_bytes == 0 {
+            return Err(Error::config("`max_event_bytes` is zero: no event could be read"));
+        }
         let base_url = BaseUrl::parse(&self.base_url.value?, self.base_url.origin)?;
         let model = self.model.value?;
         if model.trim().is_empty() {
@@ -493,6 +496,7 @@ mod tests {
             (base().connect_timeout(Duration::ZERO), "`connect_timeout`"),
             (base().idle_timeout(Duration::ZERO), "`idle_timeout`"),
             (base().timeout(Duration::ZERO), "`timeout`"),
+            (base().max_event_bytes(0), "`max_event_bytes`"),
         ] {
             let error = builder.build().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config, "{name}");

@@ -148,8 +148,8 @@ impl Client {
     /// replies that take long.
     ///
     /// Nobody sees the events, so a stream that breaks anywhere is thrown away whole, and the
-    /// request is retried as for [`create`](Self::create). The message is the one that a plain
-    /// request gets, but for the spelling of its strings.
+    /// request is retried as for [`create`](Self::create). The content of the message is the one
+    /// that a plain request gets, but for the spelling of its strings.
     ///
     /// # Errors
     ///
@@ -174,7 +174,7 @@ impl Client {
     }
 
     /// [`create`](Self::create), by a stream where the reply may take too long without one.
-    pub(crate) async fn create_somehow(&self, request: &MessageRequest) -> Result<(Message, Option<Rest>)> {
+    pub(crate) async fn create_for_run(&self, request: &MessageRequest) -> Result<(Message, Option<Rest>)> {
         match self.is_too_long_to_be_silent(request) {
             true => self.collect(request).await,
             false => Ok((self.create(request).await?, None)),
@@ -202,7 +202,7 @@ impl Client {
                 match event {
                     Ok(event) => on_event(event).await,
                     Err(error) if restarts => return Err(error),
-                    // The stream gives its first event, which was there when it was opened, first.
+                    // Events come before errors: something was delivered.
                     Err(error) => return Err(error.with_delivered()),
                 }
             }

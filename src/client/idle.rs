@@ -69,7 +69,7 @@ pub(crate) fn poll_expired(
             Some(deadline) if deadline > now => timer.as_mut().reset(deadline),
             // Nobody looked in time. What came meanwhile may wait for the task of the connection,
             // which gets a turn, once.
-            Some(deadline) if timer.deadline() <= deadline && now.duration_since(deadline) > LATE => {
+            Some(deadline) if timer.deadline() < deadline + LATE && now > deadline + LATE => {
                 timer.as_mut().reset(now + LATE);
             }
             Some(_) => return Poll::Ready(()),

@@ -15,8 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// A reply begins with [`MessageStart`](Self::MessageStart). Each block has a start, any number of
 /// deltas and a stop, all of which name it by its index. [`MessageDelta`](Self::MessageDelta) brings
-/// the stop reason and [`MessageStop`](Self::MessageStop) ends the reply. A ping may come anywhere
-/// behind the start.
+/// the stop reason and [`MessageStop`](Self::MessageStop) ends the reply. A ping may come anywhere.
 /// An error that the API sends in a stream is no event but the stream's error.
 ///
 /// The API adds events: a match needs an arm for the rest.

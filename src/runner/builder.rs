@@ -204,7 +204,7 @@ impl ToolRunner {
     ///
     /// let runner = ToolRunner::new().on_event(|event| match event {
     ///     RunEvent::Stream(event) => print!("{}", event.as_text().unwrap_or_default()),
-    ///     RunEvent::ToolStarted(call) => println!("[{} starts]", call.name()),
+    ///     RunEvent::ToolStarted { call, .. } => println!("[{} starts]", call.name()),
     ///     other => println!("{other:?}"),
     /// });
     /// # let _ = runner;
@@ -213,10 +213,10 @@ impl ToolRunner {
         self.edit(|inner| inner.on_event = Some(Arc::new(tell)))
     }
 
-    /// Sends a request again when its stream broke after events of it were told, within the
-    /// client's retries. [`RunEvent::Restart`] tells that the turn begins anew, and that what was
-    /// told of it counts no longer. Off by default. Without events it makes no difference: then
-    /// nobody has seen anything, and a broken stream is always retried.
+    /// Sends a request again when its stream broke after events of it were told, where the failure
+    /// is of a kind that is retried, and within the client's retries. [`RunEvent::Restart`] tells
+    /// that the turn begins anew, and that what was told of it counts no longer. Off by default.
+    /// Without events it makes no difference: then nobody has seen anything.
     pub fn restart_streams(self, restart: bool) -> Self {
         self.edit(|inner| inner.restart_streams = restart)
     }

@@ -131,7 +131,7 @@ impl ToolRunner {
                 continue;
             }
             let event = match progress {
-                Progress::Starting(call) => RunEvent::ToolStarted(call),
+                Progress::Starting(call) => RunEvent::ToolStarted { call },
                 Progress::Finished(call) => match step.result(call.ticket()).map(ContentBlock::from_raw) {
                     Some(ContentBlock::ToolResult(result)) => RunEvent::ToolFinished { call, result },
                     _ => continue,
@@ -161,7 +161,7 @@ impl ToolRunner {
         observer: Observer<'_>,
     ) -> Result<(Message, Option<Rest>), Error> {
         if observer.is_none() {
-            return client.create_somehow(request).await;
+            return client.create_for_run(request).await;
         }
         // What was told of the attempt counts no longer once the next one begins.
         let told = &AtomicBool::new(false);
@@ -207,14 +207,14 @@ impl ToolRunner {
                     for repair in &run_loop.repairs()[repairs..] {
                         tracing::warn!(%repair, "the API would refuse its own reply as it came");
                     }
-                    self.unless_cancelled(observer.tell(RunEvent::TurnDone(reply))).await?;
+                    self.unless_cancelled(observer.tell(RunEvent::TurnDone { message: reply })).await?;
                 }
                 Step::Call(mut step) => {
                     self.call_tools(&mut step, observer).await?;
                     step.finish();
                 }
                 Step::Done(Ok(ended)) => {
-                    observer.tell(RunEvent::Finished(ended.clone())).await;
+                    observer.tell(RunEvent::Finished { ended: ended.clone() }).await;
                     return Ok(());
                 }
                 Step::Done(Err(stop)) => {

@@ -18,14 +18,17 @@ use crate::run_loop::{Ended, PendingCall};
 ///
 /// 1. any number of [`Retry`](Self::Retry), each for an attempt that failed before it brought an
 ///    event;
-/// 2. a [`Stream`](Self::Stream) for each event of the reply, `message_start` among the first of
-///    them; where restarts are on, a [`Restart`](Self::Restart) may come in between, and the turn
-///    begins anew behind it;
-/// 3. [`TurnDone`](Self::TurnDone) with the whole reply, which is part of the conversation now;
+/// 2. a [`Stream`](Self::Stream) for each event of the reply, beginning with `message_start`
+///    (unless a compatible server leaves it out); where restarts are on, a
+///    [`Restart`](Self::Restart) may come in between, and the turn begins anew behind it;
+/// 3. [`TurnDone`](Self::TurnDone) with the whole reply, which is part of the conversation from
+///    here on, and not from `message_stop` on;
 /// 4. for each call that runs, [`ToolStarted`](Self::ToolStarted) just before its handler is
 ///    called, in the order of the calls, and [`ToolFinished`](Self::ToolFinished) when it has its
 ///    result, in the order in which they end. A call that the loop answers itself, one of an
-///    unknown tool for instance, has neither.
+///    unknown tool for instance, has neither. A run that is cancelled or dropped behind
+///    `ToolStarted` may not start the call, which is told again then when the loop goes on; and
+///    results that come in while a run is being cancelled are kept and not told.
 ///
 /// The last event is [`Finished`](Self::Finished), or [`MaxIterations`](Self::MaxIterations) if the
 /// cap stopped the run. A run that any other error stops just ends: what it returns says why.
@@ -35,8 +38,12 @@ use crate::run_loop::{Ended, PendingCall};
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum RunEvent {
-    /// The run is over, and how.
-    Finished(Ended),
+    /// The run is over.
+    #[non_exhaustive]
+    Finished {
+        /// How it ended.
+        ended: Ended,
+    },
     /// The cap on requests keeps the run from going on.
     #[non_exhaustive]
     MaxIterations {
@@ -74,10 +81,18 @@ pub enum RunEvent {
         /// The result, as the model will read it.
         result: ToolResultBlock,
     },
-    /// A call starts.
-    ToolStarted(PendingCall),
-    /// A reply is complete.
-    TurnDone(Message),
+    /// A call is about to start.
+    #[non_exhaustive]
+    ToolStarted {
+        /// The call.
+        call: PendingCall,
+    },
+    /// A reply is complete, and part of the conversation.
+    #[non_exhaustive]
+    TurnDone {
+        /// The reply.
+        message: Message,
+    },
 }
 
 pub(super) type Callback = Arc<dyn Fn(&RunEvent) + Send + Sync>;
@@ -145,7 +160,7 @@ impl Slot {
 impl fmt::Debug for RunEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Finished(ended) => f.debug_tuple("Finished").field(ended).finish(),
+            Self::Finished { ended } => f.debug_struct("Finished").field("ended", ended).finish(),
             Self::MaxIterations { max_iterations } => {
                 f.debug_struct("MaxIterations").field("max_iterations", max_iterations).finish()
             }
@@ -160,8 +175,8 @@ impl fmt::Debug for RunEvent {
                 .field("call", call)
                 .field("is_error", &result.is_error)
                 .finish_non_exhaustive(),
-            Self::ToolStarted(call) => f.debug_tuple("ToolStarted").field(call).finish(),
-            Self::TurnDone(message) => f
+            Self::ToolStarted { call } => f.debug_struct("ToolStarted").field("call", call).finish(),
+            Self::TurnDone { message } => f
                 .debug_struct("TurnDone")
                 .field("stop_reason", &message.stop_reason())
                 .field("blocks", &message.content().len())

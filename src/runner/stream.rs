@@ -106,6 +106,9 @@ impl RunStream {
     ///
     /// # Cancel safety
     /// Safe: no event is lost.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime with IO and time switched on.
     pub async fn next(&mut self) -> Option<RunEvent> {
         poll_fn(|cx| self.driver.poll_event(cx)).await
     }
@@ -114,6 +117,9 @@ impl RunStream {
     ///
     /// # Errors
     /// As [`ToolRunner::run`].
+    ///
+    /// # Panics
+    /// As [`next`](Self::next).
     ///
     /// # Cancel safety
     /// As [`ToolRunner::run`]: dropping the future drops the run.
@@ -127,6 +133,9 @@ impl DriveStream<'_> {
     ///
     /// # Errors
     /// As [`ToolRunner::drive`].
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime with IO and time switched on.
     ///
     /// # Cancel safety
     /// Safe: no event is lost.
@@ -169,6 +178,7 @@ impl<'a, T> Driver<'a, T> {
                 Poll::Ready(Some(_)) => {}
                 Poll::Ready(None) => match self.outcome.take() {
                     Some(outcome) => return Poll::Ready(outcome),
+                    // Only a second call after the outcome gets here, and `finish` makes none.
                     None => return Poll::Pending,
                 },
                 Poll::Pending => return Poll::Pending,
@@ -190,12 +200,6 @@ impl Stream for DriveStream<'_> {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.poll_item(cx)
-    }
-}
-
-impl<T> fmt::Debug for Driver<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Driver").field("is_done", &self.future.is_none()).finish_non_exhaustive()
     }
 }
 

@@ -80,7 +80,8 @@ impl Case {
         let mut told = Vec::new();
         for attempt in 1..=self.attempts().min(breaks) {
             if self.has_begun() {
-                told.extend_from_slice(&bad()[..self.events]);
+                // The start is told first, also where a ping came before it.
+                told.extend([1, 0].into_iter().chain(2..self.events).map(|at| bad()[at].clone()));
             }
             if attempt == self.attempts() {
                 return (told, false);

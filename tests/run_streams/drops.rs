@@ -35,7 +35,7 @@ async fn a_run_stream_goes_on_in_a_task_of_another_thread() {
             (events, stream.finish().await)
         });
         let (events, run) = tasks.join_next().await.unwrap().unwrap();
-        assert!(matches!(events.last(), Some(RunEvent::Finished(_))));
+        assert!(matches!(events.last(), Some(RunEvent::Finished { .. })));
         assert_eq!(run.unwrap().text(), "the end");
         for id in CALLS {
             assert_eq!((log.count(&format!("start {id}")), log.count(&format!("end {id}"))), (1, 1));

@@ -214,7 +214,7 @@ async fn a_reader_that_stops_stops_inline_tools_and_no_tasks() {
                 false => Reader::Run(Box::new(runner.stream(&client, "go"))),
                 true => Reader::Drive(runner.drive_stream(&client, &mut run_loop)),
             };
-            while !matches!(reader.next().await, RunEvent::ToolStarted(_)) {}
+            while !matches!(reader.next().await, RunEvent::ToolStarted { .. }) {}
             others().await;
             assert_eq!(steps.load(Ordering::SeqCst), 0);
             tokio::select! {
@@ -230,7 +230,7 @@ async fn a_reader_that_stops_stops_inline_tools_and_no_tasks() {
             // The next request is made only when it is asked for.
             others().await;
             assert_eq!(server.request_count(), 1);
-            while !matches!(reader.next().await, RunEvent::Finished(_)) {}
+            while !matches!(reader.next().await, RunEvent::Finished { .. }) {}
             server.finish().unwrap();
             cases += 1;
         }

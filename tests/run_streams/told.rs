@@ -103,15 +103,15 @@ impl Way {
 pub(crate) fn told(event: &RunEvent) -> Value {
     match event {
         RunEvent::Stream(event) => on_the_wire(event),
-        RunEvent::TurnDone(message) => {
+        RunEvent::TurnDone { message, .. } => {
             json!({"TurnDone": message.id(), "content": parsed(message.content_json())})
         }
-        RunEvent::ToolStarted(call) => started(call.id(), call.name(), call.input().get()),
+        RunEvent::ToolStarted { call, .. } => started(call.id(), call.name(), call.input().get()),
         RunEvent::ToolFinished { call, result, .. } => {
             assert_eq!(call.id(), result.tool_use_id);
             finished(call.id(), &result.text(), result.is_error)
         }
-        RunEvent::Finished(ended) => json!({"Finished": ended.to_string()}),
+        RunEvent::Finished { ended, .. } => json!({"Finished": ended.to_string()}),
         RunEvent::MaxIterations { max_iterations, .. } => json!({"MaxIterations": max_iterations}),
         RunEvent::Retry { attempt, error, .. } => again("Retry", *attempt, error),
         RunEvent::Restart { attempt, error, .. } => again("Restart", *attempt, error),

@@ -179,7 +179,7 @@ async fn run(client: &Client, told: bool, request: MessageRequest) -> (bool, See
     let mut runner = ToolRunner::new().tool(pay);
     if told {
         runner = runner.on_event(move |event| {
-            if let RunEvent::TurnDone(_) = event {
+            if let RunEvent::TurnDone { .. } = event {
                 in_event.lock().unwrap().turns += 1;
             }
         });

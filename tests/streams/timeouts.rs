@@ -51,7 +51,7 @@ async fn silence_is_measured_from_the_last_byte_and_the_error_tells_where() {
     // How many events come, the last of them late; what the error tells, and the text so far.
     for (events, phase, so_far) in [
         (0, "no event of the stream had come yet", None),
-        (1, "no event of the stream had come yet", None),
+        (1, "reading the response body", None),
         (2, "reading the response body", Some("")),
         (4, "reading the response body", Some("Par")),
         (5, "reading the response body", Some("Part")),
