@@ -972,6 +972,66 @@ mod tests {
     }
 
     #[test]
+    fn only_a_stop_reason_behind_all_blocks_makes_a_reply_whole() {
+        let with_reason = START.replace(r#""stop_reason":null"#, r#""stop_reason":"end_turn""#);
+        let (text, call) = (start(0, r#"{"type":"text","text":"a"}"#), start(1, r#"{"type":"tool_use"}"#));
+        let no_reason = r#"{"type":"message_delta","delta":{"stop_reason":null}}"#;
+        let (end, stop_0, stop_1) = (end("tool_use"), stop(0), stop(1));
+        for (events, is_whole) in [
+            (vec![&*with_reason, &text, &stop_0], false),
+            (vec![START, &end, &text, &stop_0], false),
+            (vec![START, &text, &stop_0, &end, &call, &stop_1], false),
+            (vec![START, &text, &end], false),
+            (vec![START, &text, &stop_0, no_reason], false),
+            (vec![START, &text, &stop_0, &end, no_reason], false),
+            (vec![START, &text, &stop_0, &end], true),
+            (vec![START, &text, &end, &stop_0], true),
+            (vec![START, &text, &stop_0, &call, &stop_1, &end, &end], true),
+        ] {
+            assert_eq!(accumulated(events.iter().copied()).unwrap().is_whole(), is_whole, "{events:?}");
+        }
+    }
+
+    /// What is small on the wire and large in memory has its price, and so has what waits.
+    #[test]
+    fn everything_that_is_kept_counts_towards_the_cap() {
+        let citation = delta(0, r#"{"type":"citations_delta","citation":{}}"#);
+        let ends = end("end_turn");
+        let (block, text) = (start(0, "{}"), start(0, r#"{"type":"text"}"#));
+        type Flood<'a> = (&'a str, Vec<&'a str>, Box<dyn Fn(usize) -> String + 'a>);
+        let floods: [Flood<'_>; 5] = [
+            ("blocks", vec![START], Box::new(|at| start(at, "{}"))),
+            ("citations", vec![START, &text], Box::new(|_| citation.clone())),
+            ("ends", vec![START, &block], Box::new(|_| ends.clone())),
+            ("pings before the start", vec![], Box::new(|_| r#"{"type":"ping"}"#.to_owned())),
+            ("unknown events before the start", vec![], Box::new(|_| r#"{"type":"x"}"#.to_owned())),
+        ];
+        for (name, before, more) in floods {
+            let mut accumulator = Accumulator::new(100_000);
+            for data in before {
+                accumulator.apply(&event(data)).unwrap();
+            }
+            let ended = (0..3000).find(|at| accumulator.apply(&event(&more(*at))).is_err());
+            assert!(ended.is_some(), "{name} are taken without end");
+        }
+    }
+
+    #[test]
+    fn an_object_of_very_many_fields_is_refused_once_it_is_changed() {
+        let fields: String = (0..=MAX_FIELDS).map(|at| format!(r#","f{at}":1"#)).collect();
+        let text = start(0, &format!(r#"{{"type":"text","text":""{fields}}}"#));
+        let more = delta(0, r#"{"type":"text_delta","text":"x"}"#);
+        let error = accumulated([START, &text, &more]).err().unwrap();
+        assert!(error.to_string().contains("more than 1000 fields"), "{error}");
+        // Whole it is kept as it came.
+        assert!(accumulated([START, &text, &stop(0), &end("end_turn")]).unwrap().finish().is_ok());
+        let begun = format!(r#"{{"type":"message_start","message":{{"id":"m"{fields}}}}}"#);
+        assert!(accumulated([&*begun]).is_err());
+        let ends = format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"end_turn"{fields}}}}}"#);
+        assert!(accumulated([START, &ends]).is_err());
+    }
+
+    #[test]
     fn the_cap_ends_a_reply_without_end() {
         let mut accumulator = Accumulator::new(10_000);
         accumulator.apply(&event(START)).unwrap();

@@ -151,7 +151,7 @@ impl Reading<'_> {
         let text = self.secrets.redact(&body);
         self.secrets.error_inside(&text, answer.status).unwrap_or_else(|| {
             let error = foreign(ErrorKind::Decode, answer, &text);
-            error.with_source("a stream of events (text/event-stream) was asked for")
+            error.with_source(ASKED)
         })
     }
 
@@ -197,7 +197,7 @@ impl Secrets<'_> {
         let text = self.redact(body);
         self.error_inside(&text, status).unwrap_or_else(|| {
             let message = format!("the API answered {} with a stream that holds no event", code(status));
-            Error::new(ErrorKind::Decode, message)
+            Error::new(ErrorKind::Decode, message).with_source(ASKED)
         })
     }
 
@@ -340,6 +340,8 @@ fn excerpt(text: &str, longest: usize) -> String {
     }
     short
 }
+
+const ASKED: &str = "a stream of events (text/event-stream) was asked for";
 
 const EVENT_STREAM: &str = "text/event-stream";
 

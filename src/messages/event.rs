@@ -332,10 +332,11 @@ impl Delta {
         })
     }
 
-    /// How many bytes it adds, about.
+    /// How many bytes it takes, about.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Citation(json) | Self::Compaction(json) => json.get().len(),
+            // A citation is an item of its own.
+            Self::Citation(json) | Self::Compaction(json) => json.get().len() + 64,
             Self::InputJson(text) | Self::Signature(text) | Self::Text(text) => text.len(),
             Self::Thinking { thinking, .. } => thinking.len(),
             Self::Other { .. } => 0,

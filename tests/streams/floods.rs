@@ -6,7 +6,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use agentloop::client::Auth;
-use agentloop::{Client, ErrorKind, MessageRequest};
+use agentloop::run_loop::RunErrorKind;
+use agentloop::{CancellationToken, Client, ErrorKind, MessageRequest, ToolRunner};
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -59,6 +60,29 @@ async fn a_total_limit_ends_a_stream_that_always_has_more() {
             assert!(error.to_string().contains("as a whole"), "{error}");
             hung_up.recv_timeout(Duration::from_secs(60)).expect("the connection should be closed");
         }
+    }
+}
+
+/// Without a limit of its own, a stream leaves its thread to others all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_always_has_more_can_be_given_up_from_outside() {
+    for (before, more) in [(vec![begin(), text_block(0)], text(0, "x")), (vec![], ping())] {
+        for way in Way::ALL {
+            let (client, hung_up) = flooded(&before, &more);
+            let given_up = tokio::time::timeout(Duration::from_millis(300), way.ask(&client, &hello())).await;
+            assert!(given_up.is_err());
+            hung_up.recv_timeout(Duration::from_secs(60)).expect("the connection should be closed");
+        }
+        let (client, hung_up) = flooded(&before, &more);
+        let token = CancellationToken::new();
+        let runner = ToolRunner::new().cancel(token.clone()).on_event(|_| {});
+        let cancel = async {
+            sleep(Duration::from_millis(300)).await;
+            token.cancel();
+        };
+        let (outcome, ()) = in_time(async { tokio::join!(runner.run(&client, "Hello"), cancel) }).await;
+        assert_eq!(outcome.unwrap_err().kind(), RunErrorKind::Cancelled);
+        hung_up.recv_timeout(Duration::from_secs(60)).expect("the connection should be closed");
     }
 }
 

@@ -58,6 +58,11 @@ async fn a_response_that_is_no_stream_is_a_typed_error() {
         ("application/json", "[", decode, None, false, "with application/json"),
         ("application/json", overloaded, api, Some("overloaded_error"), true, "busy"),
         ("text/plain", overloaded, api, Some("overloaded_error"), true, "busy"),
+        // Called a stream, and none.
+        ("text/event-stream", overloaded, api, Some("overloaded_error"), true, "busy"),
+        ("text/event-stream", gateway, api, Some("invalid_request_error"), false, "busy"),
+        ("text/event-stream", &message, decode, None, false, "holds no event"),
+        ("text/event-stream", "<html>\nlogin\n\n</html>\n", decode, None, false, "holds no event"),
         ("application/json", gateway, api, Some("invalid_request_error"), false, "busy"),
         ("text/event-stream-not", "data: x\n\n", decode, None, false, "text/event-stream-not"),
         ("text/event-stream", "", decode, None, true, "empty body"),
