@@ -1,5 +1,6 @@
 //! Events in, the reply out: the partial one at any time, the whole one at the end. No IO.
 
+use std::io;
 use std::ops::Range;
 
 use serde_json::value::RawValue;
@@ -202,9 +203,9 @@ impl Accumulator {
     fn render(&self, message: &Object) -> Result<Message> {
         let mut broken = Vec::new();
         // The message itself, and the same without its content, which need not be read again.
-        let (mut json, mut rest) = (Vec::with_capacity(self.size), Vec::new());
-        json.push(b'{');
-        rest.push(b'{');
+        let (mut json, mut rest) = (String::with_capacity(self.size), String::new());
+        json.push('{');
+        rest.push('{');
         let mut content = Range::default();
         for (at, (name, value)) in message.fields.iter().enumerate() {
             begin_field(&mut json, at, name);
@@ -216,21 +217,20 @@ impl Accumulator {
                 continue;
             }
             content.start = json.len();
-            json.push(b'[');
+            json.push('[');
             for (index, block) in self.blocks.iter().enumerate() {
                 if index > 0 {
-                    json.push(b',');
+                    json.push(',');
                 }
                 let place = block.write(&mut json)?;
                 broken.extend(place.map(|place| BrokenInput { block: index, place }));
             }
-            json.push(b']');
+            json.push(']');
             content.end = json.len();
         }
-        json.push(b'}');
-        rest.push(b'}');
-        let text = |bytes| String::from_utf8(bytes).map_err(|_| no_reply("it is not UTF-8"));
-        Ok(Message::assembled(text(json)?, content, &text(rest)?).with_broken_inputs(broken))
+        json.push('}');
+        rest.push('}');
+        Ok(Message::assembled(json, content, &rest).with_broken_inputs(broken))
     }
 }
 
@@ -328,7 +328,7 @@ impl Block {
     }
 
     /// Writes the block as far as it came, and says why its input is no JSON.
-    fn write(&self, json: &mut Vec<u8>) -> Result<Option<String>> {
+    fn write(&self, json: &mut String) -> Result<Option<String>> {
         if !self.closed {
             let mut block = self.clone();
             block.close()?;
@@ -336,7 +336,7 @@ impl Block {
         }
         match &self.fields {
             Some(fields) => fields.write(json),
-            None => json.extend_from_slice(self.start.get().as_bytes()),
+            None => json.push_str(self.start.get()),
         }
         Ok(self.broken.clone())
     }
@@ -437,47 +437,61 @@ impl Object {
         Ok(size)
     }
 
-    fn write(&self, json: &mut Vec<u8>) {
-        json.push(b'{');
+    fn write(&self, json: &mut String) {
+        json.push('{');
         for (at, (name, value)) in self.fields.iter().enumerate() {
             begin_field(json, at, name);
             value.write(json);
         }
-        json.push(b'}');
+        json.push('}');
     }
 }
 
 impl Value {
-    fn write(&self, json: &mut Vec<u8>) {
+    fn write(&self, json: &mut String) {
         match self {
-            Self::Json(value) => json.extend_from_slice(value.get().as_bytes()),
-            Self::Input(value) => json.extend_from_slice(value.as_bytes()),
+            Self::Json(value) => json.push_str(value.get()),
+            Self::Input(value) => json.push_str(value),
             Self::Text(value) => write_text(json, value),
             Self::List(items) => {
-                json.push(b'[');
+                json.push('[');
                 for (at, item) in items.iter().enumerate() {
                     if at > 0 {
-                        json.push(b',');
+                        json.push(',');
                     }
-                    json.extend_from_slice(item.get().as_bytes());
+                    json.push_str(item.get());
                 }
-                json.push(b']');
+                json.push(']');
             }
         }
     }
 }
 
-fn begin_field(json: &mut Vec<u8>, at: usize, name: &str) {
+fn begin_field(json: &mut String, at: usize, name: &str) {
     if at > 0 {
-        json.push(b',');
+        json.push(',');
     }
     write_text(json, name);
-    json.push(b':');
+    json.push(':');
 }
 
-fn write_text(json: &mut Vec<u8>, text: &str) {
-    // Writing a string into memory can't fail.
-    let _written = serde_json::to_writer(json, text);
+fn write_text(json: &mut String, text: &str) {
+    /// Takes what is written to it as text, piece by piece.
+    struct Utf8<'a>(&'a mut String);
+
+    impl io::Write for Utf8<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.push_str(std::str::from_utf8(bytes).map_err(io::Error::other)?);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    // serde writes whole characters, and memory takes them.
+    let _written = serde_json::to_writer(Utf8(json), text);
 }
 
 /// The block that an event is for.

@@ -19,10 +19,15 @@ pub(crate) struct Frame<'a> {
     pub(crate) data: &'a str,
 }
 
-/// Takes bytes in and gives frames out. Line ends are looked for once.
+/// Takes bytes in and gives frames out. Bytes are decoded as they come and line ends are looked for
+/// once.
 #[derive(Debug)]
 pub(crate) struct Decoder {
-    buffer: Vec<u8>,
+    buffer: String,
+    /// The beginning of a character whose end is still to come.
+    cut: Vec<u8>,
+    /// Where the stream stops being UTF-8. What stands before that is given out first.
+    broken: Option<u64>,
     /// How many bytes of the stream came before the buffer.
     offset: u64,
     /// Where the frame that is being read begins, the line, and what was not searched yet.
@@ -50,13 +55,15 @@ struct Fields {
 /// The longest frame by default.
 pub(crate) const DEFAULT_CAP: usize = 64 * 1024 * 1024;
 
-const BOM: &[u8] = b"\xef\xbb\xbf";
+const BOM: char = '\u{feff}';
 
 impl Decoder {
     /// A decoder that takes frames up to `cap` bytes.
     pub(crate) fn new(cap: usize) -> Self {
         Self {
-            buffer: Vec::new(),
+            buffer: String::new(),
+            cut: Vec::new(),
+            broken: None,
             offset: 0,
             frame: 0,
             line: 0,
@@ -83,25 +90,50 @@ impl Decoder {
             }
             self.frame = 0;
         }
-        self.buffer.extend_from_slice(bytes);
+        self.decode(bytes);
+    }
+
+    fn decode(&mut self, mut bytes: &[u8]) {
+        // A character that was cut is put together byte for byte.
+        while !self.cut.is_empty() && self.broken.is_none() {
+            let Some((first, rest)) = bytes.split_first() else { return };
+            bytes = rest;
+            self.cut.push(*first);
+            let cut = std::mem::take(&mut self.cut);
+            self.decode_whole(&cut);
+        }
+        if self.broken.is_none() {
+            self.decode_whole(bytes);
+        }
+    }
+
+    fn decode_whole(&mut self, bytes: &[u8]) {
+        let error = match std::str::from_utf8(bytes) {
+            Ok(text) => return self.buffer.push_str(text),
+            Err(error) => error,
+        };
+        let (valid, rest) = bytes.split_at(error.valid_up_to());
+        self.buffer.push_str(std::str::from_utf8(valid).unwrap_or_default());
+        match error.error_len() {
+            None => self.cut = rest.to_vec(),
+            Some(_) => self.broken = Some(self.offset + self.buffer.len() as u64),
+        }
     }
 
     /// The next frame, `None` until more bytes come. Frames without `data` are none.
     ///
     /// # Errors
-    /// A line is not UTF-8, or a frame is longer than the cap. The decoder is of no use then.
+    /// The stream is not UTF-8 from here on, or a frame is longer than the cap. The decoder is of
+    /// no use then.
     pub(crate) fn next(&mut self) -> Result<Option<Frame<'_>>> {
         self.forget_given();
-        if self.offset == 0 && self.line == 0 && BOM.starts_with(&self.buffer[..self.buffer.len().min(3)]) {
-            if self.buffer.len() < BOM.len() {
-                return Ok(None);
-            }
-            self.begin_frame_at(BOM.len());
+        if self.offset == 0 && self.line == 0 && self.buffer.starts_with(BOM) {
+            self.begin_frame_at(BOM.len_utf8());
         }
         while !self.fields.given {
             if self.after_cr && self.line < self.buffer.len() {
                 self.after_cr = false;
-                if self.buffer[self.line] == b'\n' {
+                if self.buffer.as_bytes()[self.line] == b'\n' {
                     let is_between = self.frame == self.line;
                     self.line += 1;
                     if is_between {
@@ -110,82 +142,76 @@ impl Decoder {
                 }
             }
             self.unseen = self.unseen.max(self.line);
-            let Some(length) = memchr2(b'\n', b'\r', &self.buffer[self.unseen..]) else {
+            let Some(length) = line_end(&self.buffer.as_bytes()[self.unseen..]) else {
                 self.unseen = self.buffer.len();
                 self.check_length(self.buffer.len())?;
-                return Ok(None);
+                return match self.broken {
+                    None => Ok(None),
+                    Some(at) => {
+                        let message = format!("byte {at} of the event stream is not UTF-8");
+                        Err(Error::new(ErrorKind::Decode, message))
+                    }
+                };
             };
             let end = self.unseen + length;
             self.check_length(end)?;
             let line = self.line..end;
-            self.after_cr = self.buffer[end] == b'\r';
+            self.after_cr = self.buffer.as_bytes()[end] == b'\r';
             self.line = end + 1;
-            self.take_line(line)?;
+            self.take_line(line);
         }
         let data = match self.fields.data_lines {
-            1 => self.text(&self.fields.data)?,
+            1 => &self.buffer[self.fields.data.clone()],
             _ => &self.joined,
         };
-        Ok(Some(Frame { event: self.text(&self.fields.event)?, data }))
+        Ok(Some(Frame { event: &self.buffer[self.fields.event.clone()], data }))
     }
 
-    /// Takes a finished line in. The text of the frame is checked when it is given out, and all else
-    /// here.
-    fn take_line(&mut self, line: Range<usize>) -> Result<()> {
-        let bytes = &self.buffer[line.clone()];
-        if bytes.is_empty() {
+    /// Takes a finished line in.
+    fn take_line(&mut self, line: Range<usize>) {
+        let text = &self.buffer[line.clone()];
+        if text.is_empty() {
             match self.fields.data_lines {
-                0 => {
-                    self.text(&self.fields.event)?;
-                    self.begin_frame_at(self.line);
-                }
+                0 => self.begin_frame_at(self.line),
                 _ => self.fields.given = true,
             }
-            return Ok(());
+            return;
         }
-        let (name, value) = match memchr(b':', bytes) {
+        let colon = match text.as_bytes() {
+            [b'd', b'a', b't', b'a', b':', ..] => Some(4),
+            [b'e', b'v', b'e', b'n', b't', b':', ..] => Some(5),
+            bytes => memchr(b':', bytes),
+        };
+        let (name, value) = match colon {
             Some(colon) => {
-                let space = usize::from(bytes.get(colon + 1) == Some(&b' '));
-                (&bytes[..colon], line.start + colon + 1 + space..line.end)
+                let space = usize::from(text.as_bytes().get(colon + 1) == Some(&b' '));
+                (&text[..colon], line.start + colon + 1 + space..line.end)
             }
-            None => (bytes, line.end..line.end),
+            None => (text, line.end..line.end),
         };
         match name {
-            b"event" => {
-                self.text(&self.fields.event)?;
-                self.fields.event = value;
-            }
-            b"data" if self.fields.data_lines == 0 => {
-                self.fields.data_lines = 1;
-                self.fields.data = value;
-            }
-            b"data" => {
-                let mut joined = std::mem::take(&mut self.joined);
-                if self.fields.data_lines == 1 {
-                    joined.clear();
-                    joined.push_str(self.text(&self.fields.data)?);
-                }
-                joined.push('\n');
-                joined.push_str(self.text(&value)?);
-                self.joined = joined;
+            "event" => self.fields.event = value,
+            "data" => {
                 self.fields.data_lines += 1;
+                match self.fields.data_lines {
+                    1 => self.fields.data = value,
+                    lines => {
+                        if lines == 2 {
+                            self.joined.clear();
+                            self.joined.push_str(&self.buffer[self.fields.data.clone()]);
+                        }
+                        self.joined.push('\n');
+                        self.joined.push_str(&self.buffer[value]);
+                    }
+                }
             }
             // A comment, `id`, `retry`, or a field that nobody knows.
             _ => {
-                self.text(&line)?;
                 if self.fields.data_lines == 0 && self.fields.event.is_empty() {
                     self.begin_frame_at(self.line);
                 }
             }
         }
-        Ok(())
-    }
-
-    fn text(&self, range: &Range<usize>) -> Result<&str> {
-        std::str::from_utf8(&self.buffer[range.clone()]).map_err(|error| {
-            let at = self.offset + (range.start + error.valid_up_to()) as u64;
-            Error::new(ErrorKind::Decode, format!("byte {at} of the event stream is not UTF-8"))
-        })
     }
 
     fn begin_frame_at(&mut self, position: usize) {
@@ -210,6 +236,14 @@ impl Decoder {
             self.cap
         );
         Err(Error::new(ErrorKind::Decode, message))
+    }
+}
+
+/// Where the first line of these bytes ends, if it does. One line in three is empty.
+fn line_end(bytes: &[u8]) -> Option<usize> {
+    match bytes.first() {
+        Some(b'\n' | b'\r') => Some(0),
+        _ => memchr2(b'\n', b'\r', bytes),
     }
 }
 
@@ -295,7 +329,7 @@ mod tests {
             assert_eq!(decode([&body[..]], DEFAULT_CAP), outcome);
             assert_eq!(decode(body.chunks(1), DEFAULT_CAP), outcome);
         }
-        // A character that is not there yet is none.
+        // A character that is not there yet is no fault.
         assert_eq!(decode([&b"data: \xe6\xbc"[..]], DEFAULT_CAP), (vec![], None));
     }
 
