@@ -14,11 +14,8 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::replies::{Break, Clients, call, events, run_all, text};
-use crate::support::{Log, object, others, result_of, sent};
+use crate::support::{Log, object, others, result_of, sent, soon};
 use crate::told::{Way, told};
-
-/// Nothing here takes as long, unless it hangs.
-const LONG: Duration = Duration::from_secs(30);
 
 /// Where a run is when it is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,16 +169,12 @@ async fn cancelled(clients: Clients, state: State, number: usize, way: Way) {
     };
     let cancelled = runner.clone().cancel(token.clone());
     let run = way.run_with(&cancelled, &client, way.request("go"), see);
-    let ((_, outcome), ()) = timeout(LONG, async { tokio::join!(run, cancel) })
-        .await
-        .unwrap_or_else(|_| panic!("{case}: it goes on"));
+    let ((_, outcome), ()) = soon(async { tokio::join!(run, cancel) }).await;
     let error = outcome.unwrap_err();
     assert_eq!((error.kind(), error.error_type()), (RunErrorKind::Cancelled, "cancelled"), "{case}");
     assert_eq!(server.request_count(), number, "{case}");
     if matches!(state, State::Head | State::FirstEvent | State::MidStream) {
-        timeout(LONG, server.wait_for_open_connections(0))
-            .await
-            .unwrap_or_else(|_| panic!("{case}: the connection is open"));
+        soon(server.wait_for_open_connections(0)).await;
     }
     let begun = log.all();
     let run_loop = error.into_run_loop();
@@ -249,7 +242,7 @@ async fn a_run_that_is_cancelled_between_two_events_tells_at_most_one_more() {
             token.cancel();
             let mut more = Vec::new();
             let mut stopped = None;
-            while let Some(event) = timeout(LONG, stream.next()).await.unwrap() {
+            while let Some(event) = soon(stream.next()).await {
                 match event {
                     Ok(event) => more.push(told(&event)),
                     Err(stop) => stopped = Some(stop.kind()),
@@ -327,7 +320,7 @@ async fn a_cancelled_run_returns_when_its_tasks_have_ended() {
         let early = timeout(Duration::from_millis(100), tasks.join_next()).await;
         assert!(early.is_err(), "{way:?}: it returned while a task was running");
         sender.send(()).unwrap();
-        let (error, ended) = timeout(LONG, tasks.join_next()).await.unwrap().unwrap().unwrap();
+        let (error, ended) = soon(tasks.join_next()).await.unwrap().unwrap();
         assert!(ended, "{way:?}");
         assert_eq!(error.kind(), RunErrorKind::Cancelled, "{way:?}");
         let conversation = error.into_conversation();

@@ -3,7 +3,6 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
 
 use agentloop::testing::{Gate, Reply, Script, Server};
 use agentloop::{Run, RunEvent, RunStream};
@@ -11,7 +10,7 @@ use tokio::task::yield_now;
 
 use crate::replies::Clients;
 use crate::steps::{CALLS, MODES, runner, server, turn, turn_of, whole_run};
-use crate::support::{Log, others};
+use crate::support::{Log, others, soon};
 use crate::told::told;
 
 /// What a run leaves, but for the times.
@@ -34,7 +33,7 @@ async fn a_run_stream_goes_on_in_a_task_of_another_thread() {
             }
             (events, stream.finish().await)
         });
-        let (events, run) = tasks.join_next().await.unwrap().unwrap();
+        let (events, run) = soon(tasks.join_next()).await.unwrap().unwrap();
         assert!(matches!(events.last(), Some(RunEvent::Finished { .. })));
         assert_eq!(run.unwrap().text(), "the end");
         for id in CALLS {
@@ -58,7 +57,7 @@ async fn finishing_after_any_event_gives_the_same_run() {
             for at in 0..count {
                 assert_eq!(stream.next().await.is_some(), at < length, "{mode:?}, event {at} of {length}");
             }
-            let run = stream.finish().await.unwrap();
+            let run = soon(stream.finish()).await.unwrap();
             let bodies: Vec<_> = server.requests().iter().map(|request| request.body().to_vec()).collect();
             let seen = (outcome(&run), bodies);
             assert!(*first.get_or_insert_with(|| seen.clone()) == seen, "{mode:?}, {count}: {seen:?}");
@@ -127,9 +126,7 @@ async fn dropping_a_run_stream_after_any_event_closes_the_connection_and_stops_t
                 }
                 drop(stream);
                 if in_reply {
-                    tokio::time::timeout(Duration::from_secs(30), server.wait_for_open_connections(0))
-                        .await
-                        .unwrap_or_else(|_| panic!("{mode:?}, {count} events, {polls} polls: still open"));
+                    soon(server.wait_for_open_connections(0)).await;
                     closed += 1;
                 }
                 others().await;

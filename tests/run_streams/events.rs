@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::replies::{Clients, an_add, call, events, text};
-use crate::support::{Log, add, object, results, sent};
+use crate::support::{Log, add, object, results, sent, soon};
 use crate::told::{Way, finished, started, turn_done};
 
 /// How calls are run: the name, how many at once, and whether they have a limit of time.
@@ -113,7 +113,7 @@ async fn j14_tasks_are_told_as_they_end_while_results_go_out_in_the_order_of_the
         let server = Server::start([Reply::events(turn.clone()), Reply::text("done")]).await;
         let client = clients.builder(&server).build().unwrap();
         let runner = ToolRunner::new().tool(tool).max_concurrency(4);
-        let (told, run) = way.run_with(&runner, &client, "go", see).await;
+        let (told, run) = soon(way.run_with(&runner, &client, "go", see)).await;
         assert_eq!(told[..expected.len()], expected, "{way:?}");
         let ids: Vec<_> =
             results(run.unwrap().conversation().get(2).unwrap()).into_iter().map(|(id, ..)| id).collect();
@@ -160,7 +160,7 @@ async fn j14_a_start_is_told_before_the_body_is_entered_and_long_before_it_ends(
                 Server::start([Reply::tool_use(calls.map(|id| (id, "step", json!({})))), Reply::text("ok")])
                     .await;
             let client = clients.builder(&server).build().unwrap();
-            let (_, run) = way.run_with(&runner(mode).tool(tool), &client, "go", see).await;
+            let (_, run) = soon(way.run_with(&runner(mode).tool(tool), &client, "go", see)).await;
             run.unwrap();
             let all = log.all();
             assert_eq!(all.len(), 4 * calls.len());
@@ -194,7 +194,7 @@ async fn j14_a_retry_is_told_before_its_wait() {
         let runner = ToolRunner::new();
         tokio::select! {
             ended = way.run_with(&runner, &client, "go", see) => panic!("{ended:?}"),
-            retry = receiver.recv() => assert_eq!(retry, Some((1, Duration::from_secs(50), Some(529)))),
+            retry = soon(receiver.recv()) => assert_eq!(retry, Some((1, Duration::from_secs(50), Some(529)))),
         }
         server.finish().unwrap();
     }

@@ -11,10 +11,10 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::{JoinSet, yield_now};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::replies::{call, events, text};
-use crate::support::{object, others};
+use crate::support::{object, others, soon};
 use crate::told::told;
 
 /// A server whose reply never ends: text, as fast as the connection takes it.
@@ -66,7 +66,7 @@ impl Endless {
 
     async fn until(&self, reached: impl Fn(&Written) -> bool) {
         let mut written = self.written.subscribe();
-        timeout(Duration::from_secs(60), written.wait_for(reached)).await.unwrap().unwrap();
+        soon(written.wait_for(reached)).await.unwrap();
     }
 
     /// Waits until a write waits for room that nobody makes.
@@ -214,18 +214,18 @@ async fn a_reader_that_stops_stops_inline_tools_and_no_tasks() {
                 false => Reader::Run(Box::new(runner.stream(&client, "go"))),
                 true => Reader::Drive(runner.drive_stream(&client, &mut run_loop)),
             };
-            while !matches!(reader.next().await, RunEvent::ToolStarted { .. }) {}
+            while !matches!(soon(reader.next()).await, RunEvent::ToolStarted { .. }) {}
             others().await;
             assert_eq!(steps.load(Ordering::SeqCst), 0);
             tokio::select! {
-                event = reader.next() => panic!("{:?}", told(&event)),
+                event = soon(reader.next()) => panic!("{:?}", told(&event)),
                 () = entered.notified() => {}
             }
             permits.add_permits(STEPS);
             others().await;
             let by_itself = if concurrency == 1 { 0 } else { STEPS };
             assert_eq!(steps.load(Ordering::SeqCst), by_itself);
-            assert!(matches!(reader.next().await, RunEvent::ToolFinished { .. }));
+            assert!(matches!(soon(reader.next()).await, RunEvent::ToolFinished { .. }));
             assert_eq!(steps.load(Ordering::SeqCst), STEPS);
             // The next request is made only when it is asked for.
             others().await;

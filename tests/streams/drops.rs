@@ -77,7 +77,7 @@ async fn a_collected_reply_that_is_dropped_in_its_middle_closes_the_connection()
 async fn stream_at(client: &Client, events: usize) -> MessageStream {
     let mut stream = client.stream(&hello()).await.unwrap();
     for _ in 0..events {
-        stream.next().await.unwrap().unwrap();
+        in_time(stream.next()).await.unwrap().unwrap();
     }
     stream
 }

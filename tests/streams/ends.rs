@@ -158,15 +158,18 @@ fn blocks(events: &[Value]) -> usize {
 }
 
 #[tokio::test]
-async fn a_stop_reason_with_a_block_that_is_open_is_no_end() {
-    let open = vec![begin(), call_block(0, "t1", "pay"), input(0, "{}"), end("tool_use")];
-    let closed = [&open[..3], &[close(0)]].concat();
-    for events in [open, closed] {
-        for way in Way::ALL {
-            let server = Server::start([Reply::events(events.clone())]).await;
-            let error = way.ask(&server.client(), &hello()).await.unwrap_err();
-            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Transport, true));
-            assert_eq!(error.partial_message().unwrap().content().len(), 1);
+async fn without_message_stop_a_block_that_is_open_is_no_end_whatever_the_stop_reason() {
+    for reason in ["tool_use", "end_turn", "max_tokens", "refusal", "brand_new"] {
+        let open = vec![begin(), call_block(0, "t1", "pay"), input(0, "{}"), end(reason)];
+        // And a block that is closed without a stop reason.
+        let closed = [&open[..3], &[close(0)]].concat();
+        for events in [open, closed] {
+            for way in Way::ALL {
+                let server = Server::start([Reply::events(events.clone())]).await;
+                let error = way.ask(&server.client(), &hello()).await.unwrap_err();
+                assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Transport, true), "{reason}");
+                assert_eq!(error.partial_message().unwrap().content().len(), 1);
+            }
         }
     }
 }

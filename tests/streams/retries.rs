@@ -138,7 +138,7 @@ fn first() -> Vec<Value> {
 /// The ways in which a stream breaks behind its first `events` events.
 fn breaks_after(events: usize) -> Vec<(&'static str, Reply)> {
     let some = || first()[..events].to_vec();
-    let length = HEAD + some().iter().map(|event| wire(&[event.clone()]).len() + 7).sum::<usize>();
+    let length = HEAD + some().iter().map(|event| wire(std::slice::from_ref(event)).len() + 7).sum::<usize>();
     let (held, half) = (Gate::new(), length + 12);
     vec![
         ("the body ends", Reply::events(some())),

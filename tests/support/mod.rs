@@ -44,6 +44,11 @@ pub(crate) async fn others() {
     }
 }
 
+/// The outcome of what hangs only if it is broken.
+pub(crate) async fn soon<F: Future>(work: F) -> F::Output {
+    tokio::time::timeout(std::time::Duration::from_secs(30), work).await.expect("it should not hang")
+}
+
 /// A schema of any object.
 pub(crate) fn object() -> Value {
     json!({"type": "object"})
