@@ -505,6 +505,9 @@ fn what_stands_before_a_compaction_block_is_past() {
         let mut talk = conversation(&messages);
         talk.push(MessageParam::user("next").unwrap()).unwrap_or_else(|error| panic!("{messages}: {error}"));
         talk.check().unwrap();
+        let before = talk.clone();
+        talk.close_open_calls("lost");
+        assert_eq!(talk, before);
     }
 }
 

@@ -290,6 +290,8 @@ impl Conversation {
             }
             return;
         }
+        // Without those that stand before a compaction block.
+        let open: HashSet<_> = self.pairing.open().map(|call| &call.id).collect();
         let messages: Vec<_> = self.iter().map(MessageRef::to_param).collect();
         let mut repaired = Self::new();
         for (index, message) in messages.iter().enumerate() {
@@ -298,9 +300,11 @@ impl Conversation {
                     messages[index..].iter().take_while(|message| message.role() != Role::Assistant);
                 let has_result: HashSet<_> =
                     until_next.flat_map(|message| message.facts().results.iter()).collect();
-                let open = repaired.pairing.answerable().iter();
-                let unanswered: Vec<_> =
-                    open.filter(|call| !has_result.contains(&call.id)).cloned().collect();
+                let calls = repaired.pairing.answerable().iter();
+                let unanswered: Vec<_> = calls
+                    .filter(|call| open.contains(&call.id) && !has_result.contains(&call.id))
+                    .cloned()
+                    .collect();
                 if !unanswered.is_empty() {
                     repaired.append(&answered(&unanswered, reason));
                 }
