@@ -169,29 +169,29 @@ impl Decoder {
 
     /// Takes a finished line in.
     fn take_line(&mut self, line: Range<usize>) {
-        let text = &self.buffer[line.clone()];
-        if text.is_empty() {
+        let bytes = &self.buffer.as_bytes()[line.clone()];
+        if bytes.is_empty() {
             match self.fields.data_lines {
                 0 => self.begin_frame_at(self.line),
                 _ => self.fields.given = true,
             }
             return;
         }
-        let colon = match text.as_bytes() {
+        let colon = match bytes {
             [b'd', b'a', b't', b'a', b':', ..] => Some(4),
             [b'e', b'v', b'e', b'n', b't', b':', ..] => Some(5),
-            bytes => memchr(b':', bytes),
+            _ => memchr(b':', bytes),
         };
         let (name, value) = match colon {
             Some(colon) => {
-                let space = usize::from(text.as_bytes().get(colon + 1) == Some(&b' '));
-                (&text[..colon], line.start + colon + 1 + space..line.end)
+                let space = usize::from(bytes.get(colon + 1) == Some(&b' '));
+                (&bytes[..colon], line.start + colon + 1 + space..line.end)
             }
-            None => (text, line.end..line.end),
+            None => (bytes, line.end..line.end),
         };
         match name {
-            "event" => self.fields.event = value,
-            "data" => {
+            b"event" => self.fields.event = value,
+            b"data" => {
                 self.fields.data_lines += 1;
                 match self.fields.data_lines {
                     1 => self.fields.data = value,

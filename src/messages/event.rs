@@ -279,8 +279,10 @@ impl<'a> TextDelta<'a> {
         }
 
         let Wire { kind, index, delta } = serde_json::from_str(data).ok()?;
+        if kind.0 != "content_block_delta" {
+            return None;
+        }
         let (field, text) = match &*delta.kind.0 {
-            _ if kind.0 != "content_block_delta" => return None,
             "text_delta" => (TextField::Text, delta.text?),
             "input_json_delta" => (TextField::Input, delta.partial_json?),
             "thinking_delta" => (TextField::Thinking, delta.thinking?),
