@@ -27,6 +27,8 @@ mod transport;
 
 pub(crate) use call::Retry;
 pub(crate) use handle::Client;
+#[cfg(feature = "testing")]
+pub(crate) use response::MAX_REPLY;
 pub(crate) use stream::Rest;
 
 pub use crate::messages::options::{DEFAULT_MAX_TOKENS, DEFAULT_MODEL};
