@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
 
+use crate::client::retry;
 use crate::messages::{ApiError, ApiErrorType, Message};
 
 /// `Result` with [`Error`].
@@ -34,6 +35,8 @@ struct Inner {
     api: Option<ApiError>,
     status: Option<StatusCode>,
     headers: HeaderMap,
+    retry_after: Option<Duration>,
+    timeout_phase: Option<TimeoutPhase>,
     attempts: u32,
     retryable: bool,
     partial: Option<Message>,
@@ -52,6 +55,9 @@ pub enum ErrorKind {
     Config,
     /// No connection to the server. Nothing was sent; retried.
     Connect,
+    /// The provider gave no credential; its own error is the source. Nothing was sent; not retried,
+    /// since the provider knows better whether that would help.
+    Credential,
     /// A response that is not what the API sends: another content type, broken JSON, a redirect,
     /// an empty body. The request was sent; only an empty body is retried.
     Decode,
@@ -61,6 +67,45 @@ pub enum ErrorKind {
     Timeout,
     /// The connection broke while sending or reading. The request may have been sent; retried.
     Transport,
+}
+
+impl ErrorKind {
+    /// A name for logs and matches, `timeout` for instance.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Api => "api",
+            Self::Config => "config",
+            Self::Connect => "connect",
+            Self::Credential => "credential",
+            Self::Decode => "decode",
+            Self::Request => "request",
+            Self::Timeout => "timeout",
+            Self::Transport => "transport",
+        }
+    }
+}
+
+/// Where a call stood when its time ran out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TimeoutPhase {
+    /// Reading the response's body.
+    Body,
+    /// Making the connection, TLS included.
+    Connect,
+    /// Waiting for the credential from its provider. Nothing was sent.
+    Credential,
+    /// Waiting for the first event of a stream.
+    FirstEvent,
+    /// Waiting for the response's headers.
+    Headers,
+    /// Sending the request's body.
+    Send,
+    /// Waiting for a place among the requests in flight. Nothing was sent.
+    Slot,
+    /// Anywhere: the call as a whole took too long.
+    Total,
 }
 
 impl Error {
@@ -73,6 +118,8 @@ impl Error {
                 api: None,
                 status: None,
                 headers: HeaderMap::new(),
+                retry_after: None,
+                timeout_phase: None,
                 attempts: 0,
                 retryable: matches!(kind, ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Transport),
                 partial: None,
@@ -105,12 +152,17 @@ impl Error {
     pub(crate) fn with_response(self, status: StatusCode, headers: HeaderMap) -> Self {
         self.edit(|inner| {
             inner.status = Some(status);
+            inner.retry_after = retry::server_wait(&headers, SystemTime::now());
             inner.headers = headers;
         })
     }
 
     pub(crate) fn with_retryable(self, retryable: bool) -> Self {
         self.edit(|inner| inner.retryable = retryable)
+    }
+
+    pub(crate) fn with_timeout_phase(self, phase: TimeoutPhase) -> Self {
+        self.edit(|inner| inner.timeout_phase = Some(phase))
     }
 
     pub(crate) fn with_attempts(self, attempts: u32) -> Self {
@@ -187,10 +239,18 @@ impl Error {
         self.inner.attempts
     }
 
-    /// The wait that the server asked for, `None` if it asked for none or for a useless one.
+    /// The wait that the server asked for, counted from its answer; `None` if it asked for none or
+    /// for a useless one: zero, negative, in the past, or no number and no date.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        crate::client::retry::server_wait(&self.inner.headers)
+        self.inner.retry_after
+    }
+
+    /// Where the call stood when its time ran out. `None` if it did not, and where an HTTP client
+    /// of your own gave up by a limit of its own.
+    #[must_use]
+    pub fn timeout_phase(&self) -> Option<TimeoutPhase> {
+        self.inner.timeout_phase
     }
 
     /// True if the same request may succeed later. The client's own retries are spent by then.

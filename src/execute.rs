@@ -10,9 +10,10 @@ use std::time::Duration;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
+use tracing::Span;
 
 use crate::run_loop::{CallStep, PendingCall};
+use crate::telemetry;
 use crate::tool::{ContextParts, States, Tool, ToolContext, ToolError, ToolFuture, ToolOutput};
 
 /// What a panicked call reads like. The payload may hold what the user said.
@@ -59,6 +60,7 @@ struct Running {
     /// Cancelled when nobody waits for the call any longer.
     token: CancellationToken,
     limit: Option<(Instant, Duration)>,
+    span: Span,
 }
 
 impl Drop for Running {
@@ -101,8 +103,7 @@ impl<'a> Executor<'a> {
         // Dropped with this future, so that a blocking tool learns that nobody waits for it.
         let _guard = token.clone().drop_guard();
         let cx = self.context(call, iteration, None, token);
-        let span = tracing::debug_span!("tool", name = call.name(), call = call.id());
-        let body = Caught(Some(tool.call(call.input().to_owned(), cx))).instrument(span.or_current());
+        let body = Caught::new(tool.call(call.input().to_owned(), cx), telemetry::tool(call));
         tokio::select! {
             // A result that is there counts, also if the run was cancelled meanwhile.
             biased;
@@ -123,10 +124,9 @@ impl<'a> Executor<'a> {
         let limit = limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
         let token = self.cancellation.child_token();
         let cx = self.context(&call, iteration, limit.map(|(deadline, _)| deadline), token.clone());
-        let span = tracing::debug_span!("tool", name = call.name(), call = call.id());
-        let body = Caught(Some(tool.call(call.input().to_owned(), cx)));
-        let abort = tasks.spawn(body.instrument(span.or_current()));
-        Running { id: abort.id(), call, blocking: tool.is_blocking(), abort, token, limit }
+        let span = telemetry::tool(&call);
+        let abort = tasks.spawn(Caught::new(tool.call(call.input().to_owned(), cx), span.clone()));
+        Running { id: abort.id(), call, blocking: tool.is_blocking(), abort, token, limit, span }
     }
 
     fn context(
@@ -226,6 +226,7 @@ impl Execution<'_> {
                 self.running.retain(|task| match task.limit {
                     Some((deadline, limit)) if deadline <= now => {
                         task.abort.abort();
+                        telemetry::tool_failed(&task.span, "timeout");
                         step.resolve(task.call.ticket(), Err(timed_out(limit, task.blocking)));
                         self.finished.push_back(task.call.clone());
                         false
@@ -255,37 +256,59 @@ type Ended = Result<Result<ToolOutput, ToolError>, Payload>;
 type Payload = Box<dyn Any + Send>;
 
 /// A call whose panics stay inside, those of its destructors too, wherever it is dropped.
-struct Caught(Option<ToolFuture>);
+struct Caught {
+    future: Option<ToolFuture>,
+    span: Span,
+    /// What the call runs in: its span, or the one around it where nobody wants its own.
+    context: Span,
+}
+
+impl Caught {
+    fn new(future: ToolFuture, span: Span) -> Self {
+        Self { future: Some(future), context: span.clone().or_current(), span }
+    }
+
+    /// Drops the future, and gives what it panicked with.
+    fn dispose(&mut self) -> Result<(), Payload> {
+        let future = self.future.take();
+        let _entered = self.context.enter();
+        catch_unwind(AssertUnwindSafe(|| drop(future)))
+    }
+}
 
 impl Future for Caught {
     type Output = Ended;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
-        let Some(future) = self.0.as_mut() else { return Poll::Pending };
+        let this = &mut *self;
+        let Some(future) = this.future.as_mut() else { return Poll::Pending };
         // The error that a tool's error was made from is the tool's too, and is dropped in here.
-        let polled = catch_unwind(AssertUnwindSafe(|| {
-            future.as_mut().poll(cx).map(|result| result.map_err(ToolError::without_source))
-        }));
-        let ended = match polled {
+        let polled = this.context.in_scope(|| {
+            catch_unwind(AssertUnwindSafe(|| {
+                future.as_mut().poll(cx).map(|result| result.map_err(ToolError::without_source))
+            }))
+        });
+        let mut ended = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(result)) => Ok(result),
             Err(payload) => Err(payload),
         };
-        let future = self.0.take();
-        Poll::Ready(match catch_unwind(AssertUnwindSafe(|| drop(future))) {
-            Ok(()) => ended,
-            Err(payload) => {
-                discard(ended);
-                Err(payload)
-            }
-        })
+        if let Err(payload) = this.dispose() {
+            discard(ended);
+            ended = Err(payload);
+        }
+        match &ended {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => telemetry::tool_failed(&this.span, "tool_error"),
+            Err(_) => telemetry::tool_failed(&this.span, "panic"),
+        }
+        Poll::Ready(ended)
     }
 }
 
 impl Drop for Caught {
     fn drop(&mut self) {
-        let future = self.0.take();
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
+        if let Err(payload) = self.dispose() {
             discard(payload);
         }
     }

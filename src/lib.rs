@@ -99,6 +99,7 @@ pub mod messages;
 pub mod run_loop;
 mod runner;
 mod sse;
+mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod tool;

@@ -4,9 +4,10 @@ use std::fmt;
 
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 
+use super::credential::{Provider, Token};
 use crate::error::{Error, Result};
 
-/// How a client proves who it is. Exactly one header is sent.
+/// How a client proves who it is. Exactly one header is sent, or none.
 ///
 /// `Debug` shows the kind and never the secret. Blanks and line ends around a secret are cut off.
 ///
@@ -29,15 +30,66 @@ pub enum Auth {
     Bearer(String),
     /// No credential: for gateways that add their own.
     None,
+    /// Credentials that change, from a function that is asked for them.
+    Provider(Provider),
+}
+
+/// How a secret is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scheme {
+    ApiKey,
+    Bearer,
 }
 
 impl Auth {
-    /// The header; `origin` is the setter or the variable that an error names.
+    /// Credentials from a function: for tokens that run out, and keys that somebody rotates.
+    ///
+    /// It is asked before the first request, again shortly before a token expires
+    /// ([`Token::expires_in`]), and once more for a call whose token the API refuses (401), which is
+    /// then sent again without counting as a retry. Calls that need a token at the same moment share
+    /// one answer. If the function fails while the old token still holds, that one is used.
+    ///
+    /// The function runs inside the call that needs its answer, and is dropped with it: what must not
+    /// be cut short belongs into a task of your own.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use agentloop::Client;
+    /// use agentloop::client::{Auth, Token};
+    ///
+    /// let auth = Auth::provider(|| async {
+    ///     let token = std::fs::read_to_string("/run/secrets/token")?;
+    ///     Ok::<_, std::io::Error>(Token::bearer(token).expires_in(Duration::from_secs(600)))
+    /// });
+    /// let client = Client::builder().auth(auth).base_url("http://127.0.0.1:8080").build()?;
+    /// # Ok::<(), agentloop::Error>(())
+    /// ```
+    pub fn provider<F, Fut, E>(fetch: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Token, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        Self::Provider(Provider::new(fetch))
+    }
+
+    /// The header that every request has; `origin` is the setter or the variable that an error names.
     pub(crate) fn header(&self, origin: &str) -> Result<Option<(HeaderName, HeaderValue)>> {
         Ok(match self {
-            Self::ApiKey(key) => Some((X_API_KEY, value("", key, origin)?)),
-            Self::Bearer(token) => Some((AUTHORIZATION, value("Bearer ", token, origin)?)),
-            Self::None => None,
+            Self::ApiKey(key) => Some(Scheme::ApiKey.header(key, origin)?),
+            Self::Bearer(token) => Some(Scheme::Bearer.header(token, origin)?),
+            Self::None | Self::Provider(_) => None,
+        })
+    }
+}
+
+impl Scheme {
+    /// The header for a secret.
+    pub(super) fn header(self, secret: &str, origin: &str) -> Result<(HeaderName, HeaderValue)> {
+        Ok(match self {
+            Self::ApiKey => (X_API_KEY, value("", secret, origin)?),
+            Self::Bearer => (AUTHORIZATION, value("Bearer ", secret, origin)?),
         })
     }
 }
@@ -48,6 +100,7 @@ impl fmt::Debug for Auth {
             Self::ApiKey(_) => "ApiKey(..)",
             Self::Bearer(_) => "Bearer(..)",
             Self::None => "None",
+            Self::Provider(_) => "Provider(..)",
         })
     }
 }

@@ -7,12 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{HeaderName, HeaderValue, USER_AGENT};
+use tokio::sync::Semaphore;
 
 use super::auth::Auth;
 use super::base_url::BaseUrl;
+use super::cool_down::CoolDowns;
+use super::credential::Credentials;
 use super::handle::{Client, Inner};
 use super::headers::{self, ClientHeaders};
-use super::http_client;
+use super::http_client::Connections;
 use super::retry::RetryPolicy;
 use crate::error::{Error, ErrorKind, Result};
 use crate::messages::options::{DEFAULT_MAX_TOKENS, DEFAULT_MODEL, RequestDefaults};
@@ -49,11 +52,12 @@ pub struct ClientBuilder {
     headers: Vec<(HeaderName, HeaderValue)>,
     betas: Vec<String>,
     retry: RetryPolicy,
-    connect_timeout: Duration,
+    shared_cool_down: bool,
+    max_in_flight: Option<usize>,
+    connections: Connections,
     idle_timeout: Duration,
     timeout: Option<Duration>,
     max_event_bytes: usize,
-    no_proxy: bool,
     http: Option<reqwest::Client>,
     /// The first header that could not be made.
     invalid: Option<Error>,
@@ -88,11 +92,18 @@ impl ClientBuilder {
             headers: Vec::new(),
             betas: Vec::new(),
             retry: RetryPolicy { max_retries: 2, longest_wait: Duration::from_secs(60) },
-            connect_timeout: Duration::from_secs(5),
+            shared_cool_down: true,
+            max_in_flight: None,
+            connections: Connections {
+                connect_timeout: Duration::from_secs(5),
+                no_proxy: false,
+                proxy: None,
+                roots: Vec::new(),
+                identity: None,
+            },
             idle_timeout: Duration::from_secs(600),
             timeout: None,
             max_event_bytes: sse::DEFAULT_CAP,
-            no_proxy: false,
             http: None,
             invalid: None,
         }
@@ -147,6 +158,20 @@ impl ClientBuilder {
     /// An API key: short for [`auth`](Self::auth) with [`Auth::ApiKey`].
     pub fn api_key(mut self, key: impl Into<String>) -> Self {
         self.auth = Some(Setting::new("`api_key`", Auth::ApiKey(key.into())));
+        self
+    }
+
+    /// An API key from an environment variable of your own choice, read now. That it is missing or
+    /// blank is an error of [`build`](Self::build).
+    pub fn api_key_from(mut self, variable: &str) -> Self {
+        let missing = |why: &str| Error::config(format!("the variable `{variable}` of `api_key_from` {why}"));
+        let value = match env::var(variable) {
+            Ok(key) if key.trim().is_empty() => Err(missing("is blank")),
+            Ok(key) => Ok(Auth::ApiKey(key)),
+            Err(env::VarError::NotPresent) => Err(missing("is not set")),
+            Err(env::VarError::NotUnicode(_)) => Err(missing("is not valid Unicode")),
+        };
+        self.auth = Some(Setting { origin: "`api_key_from`", value });
         self
     }
 
@@ -236,7 +261,7 @@ impl ClientBuilder {
 
     /// The limit for making a connection, 5 seconds by default.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
-        self.connect_timeout = limit;
+        self.connections.connect_timeout = limit;
         self
     }
 
@@ -267,14 +292,61 @@ impl ClientBuilder {
     ///
     /// By default `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` (SOCKS included) and `NO_PROXY` count.
     pub fn no_proxy(mut self) -> Self {
-        self.no_proxy = true;
+        self.connections.no_proxy = true;
+        self
+    }
+
+    /// Sends all requests through a proxy, whatever the environment says, `NO_PROXY` included.
+    ///
+    /// The URL begins with `http://`, `https://`, `socks4://`, `socks5://` or `socks5h://` (names
+    /// are looked up by the proxy) and may hold a user and a password, which never show.
+    pub fn proxy(mut self, url: impl Into<String>) -> Self {
+        self.connections.proxy = Some(url.into());
+        self
+    }
+
+    /// Trusts the certificates of a PEM bundle too, beside those of the platform: for a gateway with
+    /// an authority of its own. It can be called for each of several bundles.
+    pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.connections.roots.push(pem.into());
+        self
+    }
+
+    /// Shows the server a certificate: its chain and its private key (PKCS#8), both in PEM.
+    pub fn client_certificate(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.connections.identity = Some((chain.into(), key.into()));
+        self
+    }
+
+    /// The largest number of requests that are under way at the same time, for all clones of the
+    /// client together; no limit by default.
+    ///
+    /// A request has a place from the moment it goes out until its reply is complete, a stream until
+    /// it ends, fails or is dropped. It has none between its attempts, and a run has none while its
+    /// tools run, so that tools can use the same client. Who sends another request while reading a
+    /// [stream](Client::stream) needs a second place. Waiting for a place longer than the idle limit
+    /// is an error ([`TimeoutPhase::Slot`](crate::client::TimeoutPhase::Slot)).
+    pub fn max_in_flight(mut self, requests: usize) -> Self {
+        self.max_in_flight = Some(requests);
+        self
+    }
+
+    /// Whether a rate limit (429) that one call meets holds back the others for the same model; on
+    /// by default.
+    ///
+    /// They wait as long as the server told that call to wait, do not spend an attempt, and then go
+    /// out one after another: one at once, and every half second twice as many as before. A wait
+    /// above [`max_retry_wait`](Self::max_retry_wait) and a spend limit hold nobody back.
+    pub fn shared_cool_down(mut self, shared: bool) -> Self {
+        self.shared_cool_down = shared;
         self
     }
 
     /// Sends through an HTTP client of your own, with its TLS, proxies and pool.
     ///
     /// [`connect_timeout`](Self::connect_timeout) and [`no_proxy`](Self::no_proxy) do nothing
-    /// then, and what your client does on its own this crate can't see:
+    /// then, [`proxy`](Self::proxy) and certificates are an error, and what your client does on its
+    /// own this crate can't see:
     ///
     /// - it follows redirects unless built with `redirect(Policy::none())`, and then sends
     ///   `x-api-key` and your own headers to the new host;
@@ -301,7 +373,7 @@ impl ClientBuilder {
             return Err(error);
         }
         for (limit, setter) in [
-            (Some(self.connect_timeout), "connect_timeout"),
+            (Some(self.connections.connect_timeout), "connect_timeout"),
             (Some(self.idle_timeout), "idle_timeout"),
             (self.timeout, "timeout"),
         ] {
@@ -311,6 +383,9 @@ impl ClientBuilder {
         }
         if self.max_event_bytes == 0 {
             return Err(Error::config("`max_event_bytes` is zero: no event could be read"));
+        }
+        if self.max_in_flight == Some(0) {
+            return Err(Error::config("`max_in_flight` is zero: no request could be sent"));
         }
         let base_url = BaseUrl::parse(&self.base_url.value?, self.base_url.origin)?;
         let model = self.model.value?;
@@ -331,6 +406,10 @@ impl ClientBuilder {
             None => None,
         };
         let headers = ClientHeaders::new(own, &self.headers, self.betas)?;
+        let credentials = match &auth {
+            Some(Auth::Provider(provider)) => Some(Credentials::new(provider.clone())),
+            _ => None,
+        };
         if auth.is_none() && !headers.has_credential() {
             return Err(Error::config(
                 "no credential: set `ANTHROPIC_API_KEY` or `ANTHROPIC_AUTH_TOKEN` and use `from_env`, \
@@ -339,19 +418,29 @@ impl ClientBuilder {
         }
 
         // A client from elsewhere has a limit of its own, which can't be read.
-        let connect_timeout = self.http.is_none().then_some(self.connect_timeout);
-        let http = match self.http {
-            Some(http) => http,
-            None => http_client::build(&base_url, self.base_url.origin, self.connect_timeout, self.no_proxy)?,
+        let connect_timeout = self.http.is_none().then_some(self.connections.connect_timeout);
+        let http = match (self.http, self.connections.setter_in_vain()) {
+            (None, _) => self.connections.build(&base_url, self.base_url.origin)?,
+            (Some(http), None) => http,
+            (Some(_), Some(setter)) => {
+                return Err(Error::config(format!(
+                    "`{setter}` does nothing beside `http_client`: set it on that client"
+                )));
+            }
         };
         Ok(Client {
             inner: Arc::new(Inner {
                 http,
                 base_url,
                 auth: auth.unwrap_or(Auth::None),
+                credentials,
                 headers,
                 defaults: RequestDefaults { model: model.trim().to_owned(), max_tokens: self.max_tokens },
                 retry: self.retry,
+                slots: self
+                    .max_in_flight
+                    .map(|most| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)))),
+                cool_downs: self.shared_cool_down.then(CoolDowns::default),
                 connect_timeout,
                 idle_timeout: self.idle_timeout,
                 timeout: self.timeout,
@@ -372,11 +461,16 @@ impl fmt::Debug for ClientBuilder {
             .field("headers", &headers::Names(&self.headers))
             .field("betas", &self.betas)
             .field("retry", &self.retry)
-            .field("connect_timeout", &self.connect_timeout)
+            .field("shared_cool_down", &self.shared_cool_down)
+            .field("max_in_flight", &self.max_in_flight)
+            .field("connect_timeout", &self.connections.connect_timeout)
             .field("idle_timeout", &self.idle_timeout)
             .field("timeout", &self.timeout)
             .field("max_event_bytes", &self.max_event_bytes)
-            .field("no_proxy", &self.no_proxy)
+            .field("no_proxy", &self.connections.no_proxy)
+            .field("proxy", &self.connections.proxy.as_ref().map(|_| ".."))
+            .field("root_certificates", &self.connections.roots.len())
+            .field("client_certificate", &self.connections.identity.as_ref().map(|_| ".."))
             .field("http_client", &self.http.as_ref().map(|_| ".."))
             .finish_non_exhaustive()
     }

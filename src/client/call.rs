@@ -4,33 +4,56 @@ use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::future::ready;
 use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
 use reqwest::Url;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
+use tracing::{Instrument as _, Span};
 
-use super::handle::Client;
-use super::idle::{Phase, within};
+use super::auth::is_credential;
+use super::credential::Issued;
+use super::handle::{Client, Endpoint};
+use super::idle::within;
 use super::response::{Answer, MAX_REPLY, Reading, Reply, Secrets};
-use super::retry::{self, Failure, RetryPolicy, Verdict};
+use super::retry::{self, Failure, RetryPolicy, Situation, Verdict};
 use super::transport::{self, Limits, Total};
-use crate::error::{Error, Result};
-use crate::messages::ApiError;
-use crate::messages::options::CallOptions;
+use crate::error::{Error, Result, TimeoutPhase};
+use crate::messages::{ApiError, MessageRequest};
+use crate::telemetry;
 
 /// A call ready to be sent, as often as it takes: every attempt sends the same bytes.
 pub(crate) struct Call {
     client: Client,
     path: &'static str,
     url: Url,
+    model: String,
+    /// Without the credential where a provider gives it.
     headers: HeaderMap,
     segments: Vec<Bytes>,
     idle: Duration,
     total: Option<Total>,
     retry: RetryPolicy,
+    span: Span,
 }
+
+/// One attempt at a call.
+pub(crate) struct Attempt {
+    /// From 1.
+    pub(crate) number: u32,
+    /// All headers, the credential among them.
+    pub(crate) headers: HeaderMap,
+    /// The place among the requests in flight, given back when it is dropped.
+    pub(crate) slot: Option<Slot>,
+    /// The number of the credential, where a provider gave it.
+    credential: Option<u64>,
+    span: Span,
+}
+
+pub(crate) type Slot = OwnedSemaphorePermit;
 
 /// An attempt that failed and is followed by another one.
 #[derive(Debug)]
@@ -45,10 +68,11 @@ impl Call {
     /// Prepares a call to an endpoint. Its total limit counts from here.
     pub(crate) fn new(
         client: &Client,
-        path: &'static str,
+        endpoint: &Endpoint,
+        request: &MessageRequest,
         segments: Vec<Bytes>,
-        options: &CallOptions,
     ) -> Result<Self> {
+        let options = request.options();
         for (limit, setter) in [(options.timeout, "timeout"), (options.idle_timeout, "idle_timeout")] {
             if limit.is_some_and(|limit| limit.is_zero()) {
                 return Err(Error::request(format!("`{setter}` is zero: nothing could be sent in no time")));
@@ -56,9 +80,12 @@ impl Call {
         }
         let inner = &client.inner;
         let total = options.timeout.or(inner.timeout).map(|limit| Total { start: Instant::now(), limit });
+        let url = inner.base_url.endpoint(endpoint.path);
+        let model = request.model_or(&inner.defaults);
+        let server = url.host_str().unwrap_or_default();
+        let span = telemetry::request(endpoint.operation, &model, server, url.port_or_known_default());
         Ok(Self {
-            path,
-            url: inner.base_url.endpoint(path),
+            path: endpoint.path,
             headers: inner.headers.for_call(options)?,
             segments,
             idle: options.idle_timeout.unwrap_or(inner.idle_timeout),
@@ -68,32 +95,36 @@ impl Call {
                 ..inner.retry
             },
             client: client.clone(),
+            url,
+            model,
+            span,
         })
     }
 
     /// One attempt, up to the head of a 2xx response.
-    async fn send(&self) -> Result<Answer> {
+    async fn send(&self, attempt: &Attempt) -> Result<Answer> {
         let inner = &self.client.inner;
         let limits = Limits { idle: self.idle, connect: inner.connect_timeout };
-        let response = transport::send(&inner.http, &self.url, &self.headers, &self.segments, limits).await?;
-        self.reading().success(response).await
+        let response =
+            transport::send(&inner.http, &self.url, &attempt.headers, &self.segments, limits).await?;
+        attempt.span.record("http.response.status_code", response.status().as_u16());
+        self.reading(attempt).success(response).await
     }
 
     /// One attempt, up to the JSON text of a 2xx response.
-    pub(crate) async fn send_for_json(&self) -> Result<Reply> {
-        self.reading().json(self.send().await?).await
+    pub(crate) async fn send_for_json(&self, attempt: &Attempt) -> Result<Reply> {
+        self.reading(attempt).json(self.send(attempt).await?).await
     }
 
     /// One attempt, up to the head of a stream of events.
-    pub(crate) async fn send_for_events(&self) -> Result<Answer> {
-        self.reading().events(self.send().await?).await
+    pub(crate) async fn send_for_events(&self, attempt: &Attempt) -> Result<Answer> {
+        self.reading(attempt).events(self.send(attempt).await?).await
     }
 
-    /// Repeats an attempt as the retry policy says, within the total limit. The attempt gets its
-    /// number, from 1.
+    /// Repeats an attempt as the retry policy says, within the total limit.
     pub(crate) async fn run<T, F: Future<Output = Result<T>>>(
         &self,
-        attempt: impl Fn(u32) -> F,
+        attempt: impl Fn(Attempt) -> F,
     ) -> Result<T> {
         self.run_with(attempt, |_| ready(())).await
     }
@@ -101,7 +132,7 @@ impl Call {
     /// As [`run`](Self::run), and tells of each retry before its wait.
     pub(crate) async fn run_with<T, F, N>(
         &self,
-        attempt: impl Fn(u32) -> F,
+        attempt: impl Fn(Attempt) -> F,
         on_retry: impl Fn(Retry) -> N,
     ) -> Result<T>
     where
@@ -109,7 +140,7 @@ impl Call {
         N: Future<Output = ()>,
     {
         let mut trail = Trail::default();
-        let attempts = self.attempts(&mut trail, attempt, on_retry);
+        let attempts = self.attempts(&mut trail, attempt, on_retry).instrument(self.span.clone());
         let outcome = match self.total {
             None => attempts.await,
             Some(Total { start, limit }) => {
@@ -117,7 +148,7 @@ impl Call {
                 match within(attempts, limit, || start).await {
                     Some(outcome) => outcome,
                     None => {
-                        let error = Phase::Total.timed_out(limit, "timeout");
+                        let error = TimeoutPhase::Total.timed_out(limit, "timeout");
                         Err(match trail.last.take() {
                             Some(last) => error.with_source(last),
                             None => error,
@@ -126,13 +157,17 @@ impl Call {
                 }
             }
         };
-        outcome.map_err(|error| error.with_attempts(trail.attempts))
+        outcome.map_err(|error| {
+            let error = error.with_attempts(trail.attempts);
+            telemetry::failed(&self.span, &error);
+            error
+        })
     }
 
     async fn attempts<T, F, N>(
         &self,
         trail: &mut Trail,
-        attempt: impl Fn(u32) -> F,
+        attempt: impl Fn(Attempt) -> F,
         on_retry: impl Fn(Retry) -> N,
     ) -> Result<T>
     where
@@ -140,73 +175,138 @@ impl Call {
         N: Future<Output = ()>,
     {
         loop {
-            let retries = trail.attempts;
-            trail.attempts += 1;
-            tracing::debug!(path = self.path, attempt = trail.attempts, "sending a request");
+            let next = self.admit(trail).await?;
+            let (credential, span) = (next.credential, next.span.clone());
+            trail.attempts = next.number;
             // The task of a pooled connection gets a turn first: where a server sent what nobody asked
             // for, it sees that now and closes, and the next reply is not taken for this one.
             tokio::task::yield_now().await;
-            let error = match attempt(trail.attempts).await {
-                Ok(done) => return Ok(done),
-                Err(error) => error,
+            let error = match attempt(next).instrument(span.clone()).await {
+                Ok(done) => {
+                    if let Some(cool_downs) = &self.client.inner.cool_downs {
+                        cool_downs.succeeded(&self.model);
+                    }
+                    return Ok(done);
+                }
+                Err(error) => retry::judged(error).with_attempts(trail.attempts),
             };
+            telemetry::failed(&span, &error);
 
-            let error_code = error.api_error().and_then(ApiError::error_code);
-            let verdict =
-                retry::verdict(Failure::of(&error, error_code.as_deref()), retries, self.retry, jitter());
-            let verdict = match verdict {
-                Verdict::Retry(wait) if self.is_beyond(wait) => Verdict::Stop,
-                verdict => verdict,
-            };
-            let error = retry::judged(error).with_attempts(trail.attempts);
-            let (kind, status, request_id) = (error.kind(), error.status(), error.request_id());
-            match verdict {
+            let wait = match self.judge(&error, trail) {
+                _ if error.status() == Some(401) && credential.is_some() && trail.refused.is_none() => {
+                    trail.refused = credential;
+                    Duration::ZERO
+                }
+                Verdict::Retry(wait) => {
+                    trail.retries += 1;
+                    wait
+                }
                 Verdict::Stop => {
-                    tracing::debug!(
-                        path = self.path,
-                        attempt = trail.attempts,
-                        ?kind,
-                        status,
-                        request_id,
-                        "giving up"
-                    );
                     // The total limit, which may end a stream from within the attempt.
                     return Err(match trail.last.take() {
-                        Some(last) if error.is_timeout() && self.is_beyond(Duration::ZERO) => {
+                        Some(last) if error.timeout_phase() == Some(TimeoutPhase::Total) => {
                             error.with_source(last)
                         }
                         _ => error,
                     });
                 }
-                Verdict::Retry(wait) => {
-                    tracing::warn!(
-                        path = self.path,
-                        attempt = trail.attempts,
-                        ?kind,
-                        status,
-                        request_id,
-                        ?wait,
-                        "the attempt failed, trying again after a wait"
-                    );
-                    trail.last = Some(error.clone());
-                    on_retry(Retry { attempt: trail.attempts, wait, error }).await;
-                    sleep(wait).await;
-                }
-            }
+            };
+            tracing::warn!(
+                attempt = trail.attempts,
+                kind = error.kind().as_str(),
+                status = error.status(),
+                request_id = error.request_id(),
+                ?wait,
+                "the attempt failed, trying again after a wait"
+            );
+            trail.last = Some(error.clone());
+            on_retry(Retry { attempt: trail.attempts, wait, error }).await;
+            sleep(wait).await;
         }
     }
 
-    /// True if the total limit ends before this wait does: the error at hand says more than that.
-    fn is_beyond(&self, wait: Duration) -> bool {
-        self.total.is_some_and(|total| total.left() <= wait)
+    /// What follows from a failed attempt, for this call and for the others of its model.
+    fn judge(&self, error: &Error, trail: &Trail) -> Verdict {
+        let error_code = error.api_error().and_then(ApiError::error_code);
+        let failure = Failure::of(error, error_code.as_deref());
+        let left = self.total.map(Total::left);
+        let situation = Situation { retries: trail.retries, left, jitter: jitter() };
+        if let Some(cool_downs) = &self.client.inner.cool_downs
+            && let Some(wait) = retry::cool_down(failure, situation, self.retry)
+        {
+            cool_downs.begin(&self.model, wait, error.clone());
+        }
+        retry::verdict(failure, situation, self.retry)
     }
 
-    fn reading(&self) -> Reading<'_> {
-        Reading { idle: self.idle, cap: MAX_REPLY, secrets: self.secrets() }
+    /// Waits until an attempt may go out, and gets what it needs.
+    async fn admit(&self, trail: &mut Trail) -> Result<Attempt> {
+        loop {
+            self.cool_down(trail).await;
+            let issued = self.credential(trail.refused).await?;
+            let slot = self.slot().await?;
+            // The wait for a slot may have been long.
+            let cool_downs = self.client.inner.cool_downs.as_ref();
+            if slot.is_some() && cool_downs.is_some_and(|models| models.is_cooling(&self.model)) {
+                continue;
+            }
+            let mut headers = self.headers.clone();
+            let credential = issued.as_ref().map(|issued| issued.number);
+            headers.extend(issued.map(|issued| (issued.name, issued.value)));
+            let span = telemetry::attempt(self.path, trail.attempts);
+            return Ok(Attempt { number: trail.attempts + 1, headers, slot, credential, span });
+        }
     }
 
-    pub(crate) fn secrets(&self) -> Secrets<'_> {
-        Secrets { headers: &self.headers, url: &self.url }
+    /// Waits as long as a rate limit holds the model's calls back.
+    async fn cool_down(&self, trail: &mut Trail) {
+        let Some(cool_downs) = &self.client.inner.cool_downs else { return };
+        let own = trail.last.clone();
+        while let Some(place) = cool_downs.place(&self.model) {
+            tracing::debug!(model = self.model, "waiting for the end of a rate limit");
+            // If a total limit ends the call here, this is why.
+            trail.last = own.clone().or_else(|| Some(place.cause.clone()));
+            place.turn().await;
+            if cool_downs.is_current(&self.model, &place) {
+                break;
+            }
+        }
+        trail.last = own;
+    }
+
+    /// The credential of a provider, where this call does not bring its own.
+    async fn credential(&self, refused: Option<u64>) -> Result<Option<Issued>> {
+        let credentials = self.client.inner.credentials.as_ref();
+        let Some(credentials) = credentials.filter(|_| !self.headers.keys().any(is_credential)) else {
+            return Ok(None);
+        };
+        self.within_idle(TimeoutPhase::Credential, credentials.get(refused)).await?.map(Some)
+    }
+
+    async fn slot(&self) -> Result<Option<Slot>> {
+        let Some(slots) = &self.client.inner.slots else { return Ok(None) };
+        let slot = self.within_idle(TimeoutPhase::Slot, Arc::clone(slots).acquire_owned()).await?;
+        // It is never closed.
+        Ok(slot.ok())
+    }
+
+    async fn within_idle<T>(&self, phase: TimeoutPhase, work: impl Future<Output = T>) -> Result<T> {
+        let start = Instant::now();
+        let done = within(work, self.idle, || start).await;
+        done.ok_or_else(|| phase.timed_out(self.idle, "idle_timeout"))
+    }
+
+    fn reading<'a>(&'a self, attempt: &'a Attempt) -> Reading<'a> {
+        let secrets = Secrets { headers: &attempt.headers, url: &self.url };
+        Reading { idle: self.idle, cap: MAX_REPLY, secrets }
+    }
+
+    pub(crate) fn url(&self) -> &Url {
+        &self.url
+    }
+
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
     }
 
     /// The total limit, for a reply that is read after the call has returned.
@@ -230,7 +330,10 @@ impl fmt::Debug for Call {
 #[derive(Default)]
 struct Trail {
     attempts: u32,
+    retries: u32,
     last: Option<Error>,
+    /// The credential that the API did not take. Another one is asked for once.
+    refused: Option<u64>,
 }
 
 /// A number in `0.0..1.0`, different each time: every `RandomState` has keys of its own.

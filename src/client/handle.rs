@@ -4,10 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use super::auth::Auth;
 use super::base_url::BaseUrl;
 use super::builder::ClientBuilder;
 use super::call::{Call, Retry};
+use super::cool_down::CoolDowns;
+use super::credential::Credentials;
 use super::headers::ClientHeaders;
 use super::retry::RetryPolicy;
 use super::stream::{MessageStream, Rest};
@@ -15,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::messages::options::RequestDefaults;
 use crate::messages::request::Mode;
 use crate::messages::{Message, MessageRequest, StreamEvent};
+use crate::telemetry;
 
 /// A client of the Messages API.
 ///
@@ -39,9 +44,15 @@ pub(super) struct Inner {
     pub(super) http: reqwest::Client,
     pub(super) base_url: BaseUrl,
     pub(super) auth: Auth,
+    /// Where `auth` is a provider.
+    pub(super) credentials: Option<Credentials>,
     pub(super) headers: ClientHeaders,
     pub(super) defaults: RequestDefaults,
     pub(super) retry: RetryPolicy,
+    /// The places of requests in flight, where they have a limit.
+    pub(super) slots: Option<Arc<Semaphore>>,
+    /// `None` if each call keeps to its own waits.
+    pub(super) cool_downs: Option<CoolDowns>,
     /// `None` if the HTTP client is the user's own.
     pub(super) connect_timeout: Option<Duration>,
     pub(super) idle_timeout: Duration,
@@ -94,14 +105,17 @@ impl Client {
             )));
         }
         let call = &self.call(request, Mode::Plain)?;
-        call.run(|_| async move {
-            let reply = call.send_for_json().await?;
-            match Message::from_json(reply.text) {
-                Ok(message) => Ok(message.with_response(reply.headers)),
-                Err(error) => Err(error.with_response(reply.status, reply.headers)),
-            }
-        })
-        .await
+        let message = call
+            .run(|attempt| async move {
+                let reply = call.send_for_json(&attempt).await?;
+                match Message::from_json(reply.text) {
+                    Ok(message) => Ok(message.with_response(reply.headers)),
+                    Err(error) => Err(error.with_response(reply.status, reply.headers)),
+                }
+            })
+            .await?;
+        telemetry::replied(call.span(), &message);
+        Ok(message)
     }
 
     /// Sends a request and gives the events of the reply as they come.
@@ -141,7 +155,8 @@ impl Client {
     /// Dropping the future cancels the request, which can be sent again.
     pub async fn stream(&self, request: &MessageRequest) -> Result<MessageStream> {
         let call = &self.call(request, Mode::Streamed)?;
-        call.run(|attempt| MessageStream::open(call, attempt)).await
+        let stream = call.run(|attempt| MessageStream::open(call, attempt)).await?;
+        Ok(stream.within(call.span()))
     }
 
     /// Sends a request as a stream and waits for the whole reply: [`create`](Self::create) for
@@ -163,14 +178,15 @@ impl Client {
     ///
     /// Dropping the future cancels the request. The reply is lost; the request can be sent again.
     pub async fn create_streamed(&self, request: &MessageRequest) -> Result<Message> {
-        let call = &self.call(request, Mode::Streamed)?;
-        call.run(|attempt| async move { MessageStream::open(call, attempt).await?.final_message().await })
-            .await
+        self.collect(request).await.map(|(message, _)| message)
     }
 
     async fn collect(&self, request: &MessageRequest) -> Result<(Message, Option<Rest>)> {
         let call = &self.call(request, Mode::Streamed)?;
-        call.run(|attempt| async move { MessageStream::open(call, attempt).await?.finish().await }).await
+        let attempt = |attempt| async move { MessageStream::open(call, attempt).await?.finish().await };
+        let reply = call.run(attempt).await?;
+        telemetry::replied(call.span(), &reply.0);
+        Ok(reply)
     }
 
     /// [`create`](Self::create), by a stream where the reply may take too long without one.
@@ -208,12 +224,14 @@ impl Client {
             }
             stream.finish().await
         };
-        call.run_with(attempt, on_retry).await
+        let reply = call.run_with(attempt, on_retry).await?;
+        telemetry::replied(call.span(), &reply.0);
+        Ok(reply)
     }
 
     fn call(&self, request: &MessageRequest, mode: Mode) -> Result<Call> {
         request.check()?;
-        Call::new(self, MESSAGES, request.segments_with(&self.inner.defaults, mode)?, request.options())
+        Call::new(self, &MESSAGES, request, request.segments_with(&self.inner.defaults, mode)?)
     }
 
     fn total_limit(&self, request: &MessageRequest) -> Option<Duration> {
@@ -234,6 +252,8 @@ impl fmt::Debug for Client {
             .field("headers", &inner.headers)
             .field("defaults", &inner.defaults)
             .field("retry", &inner.retry)
+            .field("free_slots", &inner.slots.as_ref().map(|slots| slots.available_permits()))
+            .field("cool_downs", &inner.cool_downs)
             .field("connect_timeout", &inner.connect_timeout)
             .field("idle_timeout", &inner.idle_timeout)
             .field("timeout", &inner.timeout)
@@ -242,7 +262,15 @@ impl fmt::Debug for Client {
     }
 }
 
-const MESSAGES: &str = "/v1/messages";
+/// What of the API a call goes to.
+pub(crate) struct Endpoint {
+    /// Begins with `/v1/`.
+    pub(crate) path: &'static str,
+    /// What traces call the operation.
+    pub(crate) operation: &'static str,
+}
+
+const MESSAGES: Endpoint = Endpoint { path: "/v1/messages", operation: "chat" };
 
 /// What a model writes in ten minutes at the pace that the API documents: 128,000 tokens an hour.
 const MAX_PLAIN_TOKENS: u64 = 21_333;

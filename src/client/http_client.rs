@@ -2,48 +2,93 @@
 
 use std::time::Duration;
 
-use reqwest::{Client, ClientBuilder, redirect, retry};
+use reqwest::{Client, ClientBuilder, Proxy, redirect, retry};
 
 use super::base_url::BaseUrl;
 use crate::error::{Error, Result};
 
-/// Makes the HTTP client; `origin` is where the base URL came from.
-pub(crate) fn build(base_url: &BaseUrl, origin: &str, connect: Duration, no_proxy: bool) -> Result<Client> {
-    if base_url.is_https() && !HAS_TLS {
-        return Err(Error::config(format!(
-            "the base URL of {origin} is https, and this build of agentloop has no TLS: switch on its feature \
-             `rustls-tls` or `native-tls`, or give it an `http_client`"
-        )));
-    }
-    let full = || settings(connect, no_proxy).build();
-    let bare = || without_certificates(settings(connect, no_proxy)).build();
-    let built = match (base_url.is_https(), no_proxy) {
-        (true, _) => full(),
-        // Only a proxy that speaks TLS needs the system's certificates, which may fail to load.
-        (false, false) => full().or_else(|_| bare()),
-        // Nothing speaks TLS, and loading the certificates takes tens of milliseconds.
-        (false, true) => bare(),
-    };
-    built.map_err(|error| Error::config("the HTTP client can't be set up").with_source(error.without_url()))
+/// How connections are made.
+#[derive(Clone)]
+pub(crate) struct Connections {
+    pub(crate) connect_timeout: Duration,
+    pub(crate) no_proxy: bool,
+    pub(crate) proxy: Option<String>,
+    /// In PEM, each a bundle.
+    pub(crate) roots: Vec<Vec<u8>>,
+    /// The chain and its key, in PEM.
+    pub(crate) identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-fn settings(connect: Duration, no_proxy: bool) -> ClientBuilder {
-    // Redirects would carry the key to another host. Retries live in one place, which is not here.
-    // Decompression and Referer are features of reqwest that any other crate can switch on.
-    let builder = Client::builder()
-        .redirect(redirect::Policy::none())
-        .retry(retry::never())
-        .referer(false)
-        .no_gzip()
-        .no_brotli()
-        .no_zstd()
-        .no_deflate()
-        .connect_timeout(connect)
-        .tcp_keepalive(Duration::from_secs(60))
-        // Load balancers close idle connections after 60 seconds and more.
-        .pool_idle_timeout(Duration::from_secs(50));
-    let builder = if no_proxy { builder.no_proxy() } else { builder };
-    backend(builder)
+impl Connections {
+    /// The setter that an HTTP client from elsewhere takes the effect of.
+    pub(crate) fn setter_in_vain(&self) -> Option<&'static str> {
+        let set = [
+            (self.proxy.is_some(), "proxy"),
+            (!self.roots.is_empty(), "root_certificate"),
+            (self.identity.is_some(), "client_certificate"),
+        ];
+        set.into_iter().find_map(|(is_set, setter)| is_set.then_some(setter))
+    }
+
+    /// Makes the HTTP client; `origin` is where the base URL came from.
+    pub(crate) fn build(&self, base_url: &BaseUrl, origin: &str) -> Result<Client> {
+        let certificates = !self.roots.is_empty() || self.identity.is_some();
+        if (base_url.is_https() || certificates) && !HAS_TLS {
+            return Err(Error::config(format!(
+                "the base URL of {origin} or a certificate asks for TLS, and this build of agentloop has none: \
+                 switch on its feature `rustls-tls` or `native-tls`, or give it an `http_client`"
+            )));
+        }
+        let full = || Ok(self.settings()?.build());
+        let bare = || Ok(without_certificates(self.settings()?).build());
+        let built = match (base_url.is_https() || certificates, self.no_proxy && self.proxy.is_none()) {
+            (true, _) => full()?,
+            // Only a proxy that speaks TLS needs the system's certificates, which may fail to load.
+            (false, false) => match full()? {
+                Ok(client) => Ok(client),
+                Err(_) => bare()?,
+            },
+            // Nothing speaks TLS, and loading the certificates takes tens of milliseconds.
+            (false, true) => bare()?,
+        };
+        built.map_err(|error: reqwest::Error| {
+            Error::config("the HTTP client can't be set up").with_source(error.without_url())
+        })
+    }
+
+    fn settings(&self) -> Result<ClientBuilder> {
+        // Redirects would carry the key to another host. Retries live in one place, which is not here.
+        // Decompression and Referer are features of reqwest that any other crate can switch on.
+        let mut builder = Client::builder()
+            .redirect(redirect::Policy::none())
+            .retry(retry::never())
+            .referer(false)
+            .no_gzip()
+            .no_brotli()
+            .no_zstd()
+            .no_deflate()
+            .connect_timeout(self.connect_timeout)
+            // Routers forget a connection that is silent for minutes, and tell nobody.
+            .tcp_keepalive(Duration::from_secs(60))
+            .http2_keep_alive_interval(Duration::from_secs(60))
+            .http2_keep_alive_timeout(Duration::from_secs(30))
+            // Load balancers close idle connections after 60 seconds and more.
+            .pool_idle_timeout(Duration::from_secs(50));
+        if self.no_proxy {
+            builder = builder.no_proxy();
+        }
+        if let Some(url) = &self.proxy {
+            // The error may show the URL, which may hold a password.
+            let proxy = Proxy::all(url).map_err(|_| {
+                Error::config(
+                    "the URL of `proxy` can't be used: it begins with `http://`, `https://`, `socks4://`, \
+                     `socks5://` or `socks5h://`, and a host follows",
+                )
+            })?;
+            builder = builder.proxy(proxy);
+        }
+        with_certificates(backend(builder), &self.roots, self.identity.as_ref())
+    }
 }
 
 // The backend is named, since reqwest's own choice depends on what other crates switch on, and may
@@ -72,6 +117,54 @@ fn without_certificates(builder: ClientBuilder) -> ClientBuilder {
 #[cfg(not(any(feature = "rustls-tls", feature = "native-tls")))]
 fn without_certificates(builder: ClientBuilder) -> ClientBuilder {
     builder
+}
+
+#[cfg(any(feature = "rustls-tls", feature = "native-tls"))]
+fn with_certificates(
+    mut builder: ClientBuilder,
+    roots: &[Vec<u8>],
+    identity: Option<&(Vec<u8>, Vec<u8>)>,
+) -> Result<ClientBuilder> {
+    let bad = |setter: &str, error: reqwest::Error| {
+        Error::config(format!("`{setter}` can't be read as PEM")).with_source(error)
+    };
+    for pem in roots {
+        let bundle =
+            reqwest::Certificate::from_pem_bundle(pem).map_err(|error| bad("root_certificate", error))?;
+        if bundle.is_empty() {
+            return Err(Error::config("`root_certificate` holds no certificate in PEM"));
+        }
+        builder = builder.tls_certs_merge(bundle);
+    }
+    if let Some((chain, key)) = identity {
+        // What is wrong with a key is nobody's business but the owner's.
+        let identity = self::identity(chain, key).map_err(|_| {
+            Error::config(
+                "`client_certificate` can't be read: a chain and its key (PKCS#8), each in PEM, make one",
+            )
+        })?;
+        builder = builder.identity(identity);
+    }
+    Ok(builder)
+}
+
+#[cfg(not(any(feature = "rustls-tls", feature = "native-tls")))]
+fn with_certificates(
+    builder: ClientBuilder,
+    _roots: &[Vec<u8>],
+    _identity: Option<&(Vec<u8>, Vec<u8>)>,
+) -> Result<ClientBuilder> {
+    Ok(builder)
+}
+
+#[cfg(feature = "rustls-tls")]
+fn identity(chain: &[u8], key: &[u8]) -> reqwest::Result<reqwest::Identity> {
+    reqwest::Identity::from_pem(&[key, b"\n", chain].concat())
+}
+
+#[cfg(all(feature = "native-tls", not(feature = "rustls-tls")))]
+fn identity(chain: &[u8], key: &[u8]) -> reqwest::Result<reqwest::Identity> {
+    reqwest::Identity::from_pkcs8_pem(chain, key)
 }
 
 const HAS_TLS: bool = cfg!(any(feature = "rustls-tls", feature = "native-tls"));

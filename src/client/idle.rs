@@ -7,32 +7,23 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, TimeoutPhase};
 
-/// Where a call stood when its time ran out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Connect,
-    Send,
-    Headers,
-    Body,
-    /// In a stream that brought no event yet.
-    FirstEvent,
-    Total,
-}
-
-impl Phase {
+impl TimeoutPhase {
     /// The error for a limit that was passed in this phase, and the setter of that limit.
     pub(crate) fn timed_out(self, limit: Duration, setter: &str) -> Error {
         let what = match self {
-            Self::Connect => "no connection was made",
-            Self::Send => "sending the request body made no progress",
-            Self::Headers => "waiting for the response headers brought nothing",
             Self::Body => "reading the response body made no progress",
+            Self::Connect => "no connection was made",
+            Self::Credential => "the provider gave no credential",
             Self::FirstEvent => "no event of the stream had come yet, and reading it made no progress",
+            Self::Headers => "waiting for the response headers brought nothing",
+            Self::Send => "sending the request body made no progress",
+            Self::Slot => "no place among the requests in flight (`max_in_flight`) became free",
             Self::Total => "the call as a whole did not end",
         };
         Error::new(ErrorKind::Timeout, format!("{what} within {limit:?} (the limit of `{setter}`)"))
+            .with_timeout_phase(self)
     }
 }
 
@@ -139,17 +130,20 @@ mod tests {
     #[test]
     fn errors_name_phase_limit_and_setter() {
         for (phase, word) in [
-            (Phase::Connect, "connection"),
-            (Phase::Send, "sending"),
-            (Phase::Headers, "headers"),
-            (Phase::Body, "body"),
-            (Phase::FirstEvent, "no event"),
-            (Phase::Total, "whole"),
+            (TimeoutPhase::Body, "body"),
+            (TimeoutPhase::Connect, "connection"),
+            (TimeoutPhase::Credential, "credential"),
+            (TimeoutPhase::FirstEvent, "no event"),
+            (TimeoutPhase::Headers, "headers"),
+            (TimeoutPhase::Send, "sending"),
+            (TimeoutPhase::Slot, "`max_in_flight`"),
+            (TimeoutPhase::Total, "whole"),
         ] {
             let error = phase.timed_out(Duration::from_millis(1500), "the_setter");
             let text = error.to_string();
             assert!(text.contains(word) && text.contains("1.5s") && text.contains("`the_setter`"), "{text}");
             assert!(error.is_timeout() && error.is_retryable());
+            assert_eq!(error.timeout_phase(), Some(phase));
         }
     }
 }

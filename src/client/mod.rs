@@ -16,6 +16,8 @@ mod base_url;
 mod body;
 pub(crate) mod builder;
 mod call;
+mod cool_down;
+mod credential;
 pub(crate) mod handle;
 mod headers;
 mod http_client;
@@ -31,6 +33,8 @@ pub(crate) use handle::Client;
 pub(crate) use response::MAX_REPLY;
 pub(crate) use stream::Rest;
 
+pub use crate::error::TimeoutPhase;
 pub use crate::messages::options::{DEFAULT_MAX_TOKENS, DEFAULT_MODEL};
 pub use auth::Auth;
+pub use credential::{Provider, Token};
 pub use stream::TextStream;

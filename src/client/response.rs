@@ -8,9 +8,8 @@ use http::{HeaderMap, StatusCode};
 use reqwest::{Response, Url};
 
 use super::base_url::without_query;
-use super::idle::Phase;
 use super::transport::Incoming;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, TimeoutPhase};
 use crate::messages::ApiError;
 use crate::messages::json::{Fields, is_null};
 
@@ -271,7 +270,7 @@ fn foreign(kind: ErrorKind, answer: &Answer, text: &str) -> Error {
 
 /// Appends a body up to `cap`; false if it is longer.
 async fn fill(body: &mut Vec<u8>, incoming: &mut Incoming, cap: usize) -> Result<bool> {
-    while let Some(piece) = poll_fn(|cx| incoming.poll_read(cx, Phase::Body)).await? {
+    while let Some(piece) = poll_fn(|cx| incoming.poll_read(cx, TimeoutPhase::Body)).await? {
         let room = cap - body.len();
         body.extend_from_slice(&piece[..piece.len().min(room)]);
         if piece.len() > room {

@@ -1,6 +1,6 @@
 //! Whether to try again, and when: pure verdicts.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
 
@@ -15,6 +15,8 @@ pub(crate) struct Failure<'a> {
     pub(crate) error_type: Option<&'a ApiErrorType>,
     pub(crate) error_code: Option<&'a str>,
     pub(crate) headers: &'a HeaderMap,
+    /// What [`server_wait`] read in them when they came.
+    pub(crate) wait: Option<Duration>,
     /// A 2xx response without a body.
     pub(crate) empty_body: bool,
     /// Something of the reply reached the caller.
@@ -29,6 +31,17 @@ pub(crate) struct RetryPolicy {
     pub(crate) longest_wait: Duration,
 }
 
+/// What a call has behind it when an attempt fails, and what chance says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Situation {
+    /// How many retries were taken.
+    pub(crate) retries: u32,
+    /// What is left of the total limit of the call.
+    pub(crate) left: Option<Duration>,
+    /// In `0.0..1.0`.
+    pub(crate) jitter: f64,
+}
+
 /// What to do after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Verdict {
@@ -36,25 +49,43 @@ pub(crate) enum Verdict {
     Stop,
 }
 
-/// Judges a failed attempt. `retries` counts the retries already taken, `jitter` is in `0.0..1.0`.
-pub(crate) fn verdict(failure: Failure<'_>, retries: u32, policy: RetryPolicy, jitter: f64) -> Verdict {
+/// Judges a failed attempt.
+pub(crate) fn verdict(failure: Failure<'_>, situation: Situation, policy: RetryPolicy) -> Verdict {
+    let Situation { retries, left, jitter } = situation;
     if failure.delivered || retries >= policy.max_retries || !is_transient(failure) {
         return Verdict::Stop;
     }
-    match server_wait(failure.headers) {
-        // A wait is taken as it is or not at all: a shorter one only meets the same limit again.
-        Some(wait) if wait > policy.longest_wait => Verdict::Stop,
-        Some(wait) => Verdict::Retry(wait),
-        None => Verdict::Retry(backoff(retries, jitter)),
+    let wait = match failure.wait {
+        // A wait is taken whole or not at all: a shorter one only meets the same limit again.
+        Some(wait) if wait > policy.longest_wait => return Verdict::Stop,
+        Some(wait) => wait.saturating_add(spread(wait, jitter)),
+        None => backoff(retries, jitter),
+    };
+    match left {
+        // The error at hand says more than that the time is up.
+        Some(left) if left <= wait => Verdict::Stop,
+        _ => Verdict::Retry(wait),
     }
+}
+
+/// How long a rate limit keeps other requests for the same model back, `None` if the failure is
+/// none, or if nobody would wait that long.
+pub(crate) fn cool_down(failure: Failure<'_>, situation: Situation, policy: RetryPolicy) -> Option<Duration> {
+    let is_rate_limit = failure.status == Some(StatusCode::TOO_MANY_REQUESTS)
+        || failure.error_type == Some(&ApiErrorType::RateLimit);
+    if !is_rate_limit || is_spend_limit(failure) {
+        return None;
+    }
+    let wait = failure.wait.unwrap_or_else(|| backoff(situation.retries, situation.jitter));
+    (wait <= policy.longest_wait).then_some(wait)
 }
 
 /// True if the same request may succeed later, however many retries are left.
 pub(crate) fn is_transient(failure: Failure<'_>) -> bool {
-    if failure.error_code.is_some_and(|code| SPEND_LIMITS.contains(&code)) {
+    if is_spend_limit(failure) {
         return false;
     }
-    if matches!(failure.kind, ErrorKind::Config | ErrorKind::Request) {
+    if matches!(failure.kind, ErrorKind::Config | ErrorKind::Credential | ErrorKind::Request) {
         return false;
     }
     match failure.headers.get("x-should-retry").map(|value| value.as_bytes()) {
@@ -71,7 +102,7 @@ pub(crate) fn is_transient(failure: Failure<'_>) -> bool {
             Some(status) => is_transient_status(status),
             None => failure.error_type.is_some_and(is_transient_type),
         },
-        ErrorKind::Config | ErrorKind::Request => false,
+        ErrorKind::Config | ErrorKind::Credential | ErrorKind::Request => false,
     }
 }
 
@@ -82,19 +113,32 @@ pub(crate) fn judged(error: Error) -> Error {
     error.with_retryable(is_transient)
 }
 
-/// The wait that a response asks for, `None` if it asks for none or for a useless one.
-pub(crate) fn server_wait(headers: &HeaderMap) -> Option<Duration> {
+fn is_spend_limit(failure: Failure<'_>) -> bool {
+    failure.error_code.is_some_and(|code| SPEND_LIMITS.contains(&code))
+}
+
+/// The wait that a response asks for, `None` if it asks for none or for a useless one. `now` is
+/// when it came; the response's own `date` goes before it, since clocks differ.
+pub(crate) fn server_wait(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = |name| Some(headers.get(name)?.to_str().ok()?.trim());
     let number = |name| {
-        let number: f64 = headers.get(name)?.to_str().ok()?.trim().parse().ok()?;
+        let number: f64 = text(name)?.parse().ok()?;
         (number.is_finite() && number > 0.0).then_some(number)
     };
-    let seconds = match number("retry-after-ms") {
-        Some(millis) => millis / 1000.0,
-        None => number("retry-after")?,
-    };
     // What no `Duration` can hold is still a wait, and longer than any caller allows.
-    let wait = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+    let seconds = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+    let date = |name| httpdate::parse_http_date(text(name)?).ok();
+    let wait = match (number("retry-after-ms"), number("retry-after")) {
+        (Some(millis), _) => seconds(millis / 1000.0),
+        (None, Some(number)) => seconds(number),
+        (None, None) => date("retry-after")?.duration_since(date("date").unwrap_or(now)).ok()?,
+    };
     (!wait.is_zero()).then_some(wait)
+}
+
+/// Spreads a wait that many callers were given at once: up to a quarter more, 10 seconds at most.
+fn spread(wait: Duration, jitter: f64) -> Duration {
+    (wait / 4).min(Duration::from_secs(10)).mul_f64(jitter.clamp(0.0, 1.0))
 }
 
 fn backoff(retries: u32, jitter: f64) -> Duration {
@@ -127,6 +171,7 @@ impl<'a> Failure<'a> {
             error_type: error.api_error().map(|api| &api.error_type),
             error_code,
             headers: error.headers(),
+            wait: error.retry_after(),
             empty_body: error.kind() == ErrorKind::Decode && error.is_retryable(),
             delivered: error.was_delivered(),
         }
@@ -160,13 +205,19 @@ mod tests {
             error_type: None,
             error_code: None,
             headers,
+            wait: server_wait(headers, received()),
             empty_body: false,
             delivered: false,
         }
     }
 
+    /// When every response of these tests came.
+    fn received() -> SystemTime {
+        httpdate::parse_http_date("Tue, 03 Mar 2026 10:00:00 GMT").unwrap()
+    }
+
     /// What `Retry-After` and its like mean: the header, and the wait where it holds one.
-    const WAITS: [(&str, &str, Option<Duration>); 22] = [
+    const WAITS: [(&str, &str, Option<Duration>); 32] = [
         ("", "", None),
         ("retry-after-ms", "1500", Some(Duration::from_millis(1500))),
         ("retry-after-ms", "1500.5", Some(Duration::from_micros(1_500_500))),
@@ -189,20 +240,38 @@ mod tests {
         ("retry-after", "-inf", None),
         ("retry-after", "soon", None),
         ("retry-after", "", None),
+        ("retry-after", "Tue, 03 Mar 2026 10:00:30 GMT", Some(Duration::from_secs(30))),
+        ("retry-after", "Tuesday, 03-Mar-26 10:00:30 GMT", Some(Duration::from_secs(30))),
+        ("retry-after", "Tue Mar  3 10:00:30 2026", Some(Duration::from_secs(30))),
+        ("retry-after", "Tue, 03 Mar 2026 10:00:00 GMT", None),
+        ("retry-after", "Tue, 03 Mar 2026 09:59:59 GMT", None),
+        ("retry-after", "Mon, 01 Jan 1900 00:00:00 GMT", None),
+        ("retry-after", "Fri, 31 Dec 9999 23:59:59 GMT", Some(Duration::from_secs(251_629_768_799))),
+        ("retry-after", "Tue, 03 Mar 2026 25:00:00 GMT", None),
+        ("retry-after", "Tue, 03 Mar 2026 10:00:30 +0100", None),
+        ("retry-after-ms", "Tue, 03 Mar 2026 10:00:30 GMT", None),
     ];
 
     #[test]
     fn reads_the_wait_of_a_response() {
         for (name, value, wait) in WAITS.iter().filter(|(name, ..)| !name.is_empty()) {
-            assert_eq!(server_wait(&headers(&[(name, value)])), *wait, "{name}: {value}");
+            assert_eq!(server_wait(&headers(&[(name, value)]), received()), *wait, "{name}: {value}");
         }
-        let both = headers(&[("retry-after", "9"), ("retry-after-ms", "1500")]);
-        assert_eq!(server_wait(&both), Some(Duration::from_millis(1500)));
-        let nonsense_first = headers(&[("retry-after", "9"), ("retry-after-ms", "soon")]);
-        assert_eq!(server_wait(&nonsense_first), Some(Duration::from_secs(9)));
+        let wait = |pairs: &[(&'static str, &str)]| server_wait(&headers(pairs), received());
+        let date = ("retry-after", "Tue, 03 Mar 2026 10:00:30 GMT");
+        for (pairs, millis) in [
+            (&[("retry-after", "9"), ("retry-after-ms", "1500")][..], 1500),
+            (&[("retry-after", "9"), ("retry-after-ms", "soon")], 9000),
+            (&[date, ("retry-after-ms", "0")], 30_000),
+            // Both dates are the server's: how wrong the clock here is does not matter.
+            (&[date, ("date", "Tue, 03 Mar 2026 10:00:25 GMT")], 5000),
+            (&[date, ("date", "soon")], 30_000),
+        ] {
+            assert_eq!(wait(pairs), Some(Duration::from_millis(millis)), "{pairs:?}");
+        }
         let mut opaque = HeaderMap::new();
         opaque.insert("retry-after", HeaderValue::from_bytes(b"\xff").unwrap());
-        assert_eq!(server_wait(&opaque), None);
+        assert_eq!(server_wait(&opaque, received()), None);
     }
 
     #[test]
@@ -259,6 +328,7 @@ mod tests {
                                     all.insert("x-should-retry", should.parse().unwrap());
                                 }
                                 let failure = Failure { error_code: code, ..api(status, &all) };
+                                let situation = Situation { retries, left: None, jitter: 0.0 };
                                 let policy = RetryPolicy { max_retries, ..POLICY };
 
                                 let wanted = match should {
@@ -277,15 +347,44 @@ mod tests {
                                         )),
                                     }
                                 };
-                                assert_eq!(
-                                    verdict(failure, retries, policy, 0.0),
-                                    expected,
+                                let case = format!(
                                     "{status} {should:?} {code:?} {name}: {value}, {retries} of {max_retries}"
                                 );
+                                assert_eq!(verdict(failure, situation, policy), expected, "{case}");
+                                // Chance adds to a server's wait, and takes from one of our own.
+                                let late = Situation { jitter: 1.0, ..situation };
+                                match (expected, verdict(failure, late, policy)) {
+                                    (Verdict::Stop, late) => assert_eq!(late, Verdict::Stop, "{case}"),
+                                    (Verdict::Retry(early), Verdict::Retry(late)) => {
+                                        let (quarter, served) = (early / 4, wait.is_some());
+                                        let wanted = if served {
+                                            early + quarter.min(SECOND * 10)
+                                        } else {
+                                            early - quarter
+                                        };
+                                        assert_eq!(late, wanted, "{case}");
+                                    }
+                                    (_, late) => panic!("{case}: {late:?}"),
+                                }
+                                // A total limit that ends before the wait ends the call now.
+                                if let Verdict::Retry(wait) = expected {
+                                    let tight = Situation { left: Some(wait), ..situation };
+                                    assert_eq!(verdict(failure, tight, policy), Verdict::Stop, "{case}");
+                                    let left = Some(wait + Duration::from_nanos(1));
+                                    let roomy = Situation { left, ..situation };
+                                    assert_eq!(verdict(failure, roomy, policy), expected, "{case}");
+                                }
                                 // Whatever it was: nothing is retried once somebody saw a part of it.
                                 let seen = Failure { delivered: true, ..failure };
-                                assert_eq!(verdict(seen, retries, policy, 0.0), Verdict::Stop);
-                                assert_eq!(is_transient(seen), is_transient(failure));
+                                assert_eq!(verdict(seen, situation, policy), Verdict::Stop, "{case}");
+                                assert_eq!(is_transient(seen), is_transient(failure), "{case}");
+                                // Rate limits hold others back, whatever becomes of this call.
+                                let held = match wait {
+                                    _ if status != 429 || spend_limit => None,
+                                    Some(wait) => Some(wait).filter(|wait| *wait <= MINUTE),
+                                    None => Some(Duration::from_millis(BACKOFF_MS[retries as usize])),
+                                };
+                                assert_eq!(cool_down(failure, situation, policy), held, "{case}");
                                 cases += 1;
                                 retried += u32::from(expected != Verdict::Stop);
                             }
@@ -301,10 +400,11 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_verdict() {
-        const KINDS: [(ErrorKind, bool); 7] = [
+        const KINDS: [(ErrorKind, bool); 8] = [
             (ErrorKind::Api, false),
             (ErrorKind::Config, false),
             (ErrorKind::Connect, true),
+            (ErrorKind::Credential, false),
             (ErrorKind::Decode, false),
             (ErrorKind::Request, false),
             (ErrorKind::Timeout, true),
@@ -318,7 +418,9 @@ mod tests {
         let empty = Failure { kind: ErrorKind::Decode, empty_body: true, ..api(200, &none) };
         assert!(is_transient(empty));
         let should = headers(&[("x-should-retry", "true")]);
-        assert!(!is_transient(Failure { kind: ErrorKind::Config, ..api(200, &should) }));
+        for kind in [ErrorKind::Config, ErrorKind::Credential, ErrorKind::Request] {
+            assert!(!is_transient(Failure { kind, ..api(200, &should) }));
+        }
     }
 
     #[test]
@@ -339,6 +441,17 @@ mod tests {
             assert_eq!(is_transient(inside), retried, "{text}");
             let outside = Failure { error_type: Some(&error_type), ..api(400, &none) };
             assert!(!is_transient(outside), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rate_limit_inside_a_200_holds_others_back_too() {
+        let wait = headers(&[("retry-after", "2")]);
+        let situation = Situation { retries: 0, left: None, jitter: 0.0 };
+        for (text, held) in [("rate_limit_error", Some(SECOND * 2)), ("overloaded_error", None)] {
+            let error_type = ApiErrorType::from(text);
+            let inside = Failure { error_type: Some(&error_type), ..api(200, &wait) };
+            assert_eq!(cool_down(inside, situation, POLICY), held, "{text}");
         }
     }
 

@@ -9,16 +9,17 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use http::{HeaderMap, StatusCode};
 use reqwest::Url;
+use tracing::Span;
 
-use super::call::Call;
-use super::idle::Phase;
+use super::call::{Attempt, Call, Slot};
 use super::response::{self, Answer, MAX_REPLY, Secrets, kept};
 use super::retry;
 use super::transport::Incoming;
 use crate::accumulate::Accumulator;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, TimeoutPhase};
 use crate::messages::{Delta, Message, Parsed, StreamEvent, json};
 use crate::sse::Decoder;
+use crate::telemetry;
 
 /// The events of a reply, as they come.
 ///
@@ -65,6 +66,9 @@ pub struct MessageStream {
     /// There once the stream has ended.
     outcome: Option<Result<Message>>,
     origin: Origin,
+    /// Given back with the end of the reply: what follows may need it.
+    slot: Option<Slot>,
+    span: Span,
 }
 
 /// The body of a whole reply. Its end may still be on the way: dropped before that has come, the
@@ -92,10 +96,9 @@ pub struct TextStream {
 
 impl MessageStream {
     /// One attempt, up to the beginning of the reply.
-    pub(super) async fn open(call: &Call, attempt: u32) -> Result<Self> {
-        let Answer { status, headers, mut body } = call.send_for_events().await?;
+    pub(super) async fn open(call: &Call, attempt: Attempt) -> Result<Self> {
+        let Answer { status, headers, mut body } = call.send_for_events(&attempt).await?;
         body.limit(call.total());
-        let secrets = call.secrets();
         let mut stream = Self {
             body: Some(body),
             decoder: Decoder::new(call.max_event_bytes()),
@@ -106,10 +109,12 @@ impl MessageStream {
             origin: Origin {
                 status,
                 headers: kept(&headers),
-                attempt,
-                sent: secrets.headers.clone(),
-                url: secrets.url.clone(),
+                attempt: attempt.number,
+                sent: attempt.headers,
+                url: call.url().clone(),
             },
+            slot: attempt.slot,
+            span: Span::none(),
         };
         while !stream.accumulator.has_begun() {
             match poll_fn(|cx| stream.poll_event(cx, Texts::Given)).await {
@@ -120,6 +125,12 @@ impl MessageStream {
             }
         }
         Ok(stream)
+    }
+
+    /// Tells the outcome to a span: of a stream that outlives its call.
+    pub(super) fn within(mut self, span: &Span) -> Self {
+        self.span = span.clone();
+        self
     }
 
     /// The next event; `None` once the reply is complete, and after an error.
@@ -205,6 +216,8 @@ impl MessageStream {
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>, texts: Texts) -> Poll<Option<Result<StreamEvent>>> {
+        let span = self.span.clone();
+        let _entered = span.enter();
         loop {
             if self.outcome.is_some() {
                 return Poll::Ready(None);
@@ -223,7 +236,7 @@ impl MessageStream {
                 Ok(Some(event)) => return Poll::Ready(Some(Ok(event))),
                 Err(error) => return Poll::Ready(Some(Err(self.fail(error)))),
             }
-            let phase = if self.head.is_none() { Phase::Body } else { Phase::FirstEvent };
+            let phase = if self.head.is_none() { TimeoutPhase::Body } else { TimeoutPhase::FirstEvent };
             let Some(body) = &mut self.body else { return Poll::Ready(None) };
             match ready!(body.poll_read(cx, phase)) {
                 Ok(Some(bytes)) => {
@@ -292,14 +305,19 @@ impl MessageStream {
     }
 
     fn complete(&mut self, message: Message) {
-        self.outcome = Some(Ok(message.with_response(self.origin.headers.clone())));
+        self.slot = None;
+        let message = message.with_response(self.origin.headers.clone());
+        telemetry::replied(&self.span, &message);
+        self.outcome = Some(Ok(message));
     }
 
     fn fail(&mut self, error: Error) -> Error {
         self.body = None;
+        self.slot = None;
         let Origin { status, headers, attempt, .. } = &self.origin;
         let error = error.with_response(*status, headers.clone()).with_partial(self.snapshot());
         let error = retry::judged(error).with_attempts(*attempt);
+        telemetry::failed(&self.span, &error);
         self.outcome = Some(Err(error.clone()));
         error
     }

@@ -13,8 +13,8 @@ use tokio::task::coop::poll_proceed;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::body::{Progress, SegmentBody, Sent};
-use super::idle::{Phase, poll_expired, within};
-use crate::error::{Error, ErrorKind, Result};
+use super::idle::{poll_expired, within};
+use crate::error::{Error, ErrorKind, Result, TimeoutPhase};
 
 /// The limits of one attempt.
 #[derive(Clone, Copy, Debug)]
@@ -40,9 +40,9 @@ pub(crate) async fn send(
     match within(http.execute(request), limits.idle, || progress.last()).await {
         Some(outcome) => outcome.map_err(|error| failed(error, limits.connect)),
         None => Err(match progress.sent() {
-            Sent::Nothing => Phase::Connect,
-            Sent::Some => Phase::Send,
-            Sent::All => Phase::Headers,
+            Sent::Nothing => TimeoutPhase::Connect,
+            Sent::Some => TimeoutPhase::Send,
+            Sent::All => TimeoutPhase::Headers,
         }
         .timed_out(limits.idle, "idle_timeout")),
     }
@@ -91,7 +91,11 @@ impl Incoming {
     }
 
     /// The next piece, `None` at the end. `phase` is what a limit of time tells.
-    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, phase: Phase) -> Poll<Result<Option<Bytes>>> {
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        phase: TimeoutPhase,
+    ) -> Poll<Result<Option<Bytes>>> {
         loop {
             // A server that is always faster must not keep the thread: timers and cancellation are
             // looked at when the reader waits.
@@ -103,7 +107,7 @@ impl Incoming {
                     let Ok(bytes) = frame.into_data() else { continue };
                     // Where there always is more, nobody ever waits.
                     if let Some(total) = self.total.filter(|total| total.left().is_zero()) {
-                        return Poll::Ready(Err(Phase::Total.timed_out(total.limit, "timeout")));
+                        return Poll::Ready(Err(TimeoutPhase::Total.timed_out(total.limit, "timeout")));
                     }
                     self.waiting = None;
                     return Poll::Ready(Ok(Some(bytes)));
@@ -118,7 +122,11 @@ impl Incoming {
         }
     }
 
-    fn poll_limits(&mut self, cx: &mut Context<'_>, phase: Phase) -> Poll<(Duration, &'static str, Phase)> {
+    fn poll_limits(
+        &mut self,
+        cx: &mut Context<'_>,
+        phase: TimeoutPhase,
+    ) -> Poll<(Duration, &'static str, TimeoutPhase)> {
         let since = *self.waiting.get_or_insert_with(Instant::now);
         let total = self.total;
         let timers = self.timers.get_or_insert_with(|| Timers {
@@ -128,7 +136,7 @@ impl Incoming {
         if let Some(Total { start, limit }) = total
             && poll_expired(timers.total.as_mut(), limit, || start, cx).is_ready()
         {
-            return Poll::Ready((limit, "timeout", Phase::Total));
+            return Poll::Ready((limit, "timeout", TimeoutPhase::Total));
         }
         poll_expired(timers.idle.as_mut(), self.idle, || since, cx)
             .map(|()| (self.idle, "idle_timeout", phase))
@@ -140,7 +148,7 @@ fn failed(error: reqwest::Error, connect: Option<Duration>) -> Error {
     let error = error.without_url();
     if error.is_timeout() && error.is_connect() {
         return match connect {
-            Some(limit) => Phase::Connect.timed_out(limit, "connect_timeout"),
+            Some(limit) => TimeoutPhase::Connect.timed_out(limit, "connect_timeout"),
             None => Error::new(ErrorKind::Timeout, "no connection within the limit of the HTTP client"),
         }
         .with_source(error);

@@ -1,5 +1,6 @@
 //! The body of a request, and what goes with it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -305,6 +306,11 @@ impl MessageRequest {
 
     pub(crate) fn options(&self) -> &CallOptions {
         &self.options
+    }
+
+    pub(crate) fn model_or(&self, defaults: &RequestDefaults) -> String {
+        let model = self.field("model").and_then(json::string);
+        model.map_or_else(|| defaults.model.clone(), Cow::into_owned)
     }
 
     pub(crate) fn max_tokens_or(&self, defaults: &RequestDefaults) -> u64 {

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::{self, Error, ErrorKind};
 use crate::messages::StopReason;
@@ -90,6 +91,8 @@ pub enum RunErrorKind {
     Protocol,
     /// The request or the rules can't be used as they are. Nothing was sent.
     Request,
+    /// The run as a whole took longer than the caller allows.
+    Timeout,
 }
 
 impl RunErrorKind {
@@ -103,6 +106,7 @@ impl RunErrorKind {
             Self::MissingTool => "missing_tool",
             Self::Protocol => "protocol",
             Self::Request => "request",
+            Self::Timeout => "timeout",
         }
     }
 }
@@ -133,6 +137,13 @@ impl Stop {
 
     pub(crate) fn cancelled() -> Self {
         Self::new(RunErrorKind::Cancelled, "the run was cancelled")
+    }
+
+    pub(crate) fn timed_out(limit: Duration) -> Self {
+        Self::new(
+            RunErrorKind::Timeout,
+            format!("the run did not end within {limit:?} (the limit of `timeout` on the runner)"),
+        )
     }
 
     /// What stopped the run.

@@ -65,6 +65,7 @@ pub(super) struct Inner {
     pub(super) tools: Vec<Tool>,
     pub(super) max_concurrency: usize,
     pub(super) tool_timeout: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
     pub(super) states: States,
     pub(super) cancellation: CancellationToken,
     pub(super) on_event: Option<Callback>,
@@ -79,6 +80,7 @@ impl Default for Inner {
             tools: Vec::new(),
             max_concurrency: 1,
             tool_timeout: None,
+            timeout: None,
             states: States::default(),
             cancellation: CancellationToken::new(),
             on_event: None,
@@ -95,7 +97,7 @@ impl ToolRunner {
         Self::default()
     }
 
-    fn edit(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+    pub(super) fn edit(mut self, change: impl FnOnce(&mut Inner)) -> Self {
         change(Arc::make_mut(&mut self.inner));
         self
     }
@@ -160,6 +162,19 @@ impl ToolRunner {
             return self.fail(Error::request("`tool_timeout` is zero: no tool could run in no time"));
         }
         self.edit(|inner| inner.tool_timeout = Some(limit))
+    }
+
+    /// The limit of time for a run as a whole, requests, waits and tools included; none by default.
+    ///
+    /// A run that reaches it stops as if it was cancelled, with an error of its own kind
+    /// ([`RunErrorKind::Timeout`](crate::run_loop::RunErrorKind::Timeout)) that has the conversation.
+    /// It counts from the start of [`run`](Self::run), of [`drive`](Self::drive) or of the first look
+    /// at a stream of events; driving a loop on begins it anew. Zero is refused.
+    pub fn timeout(self, limit: Duration) -> Self {
+        if limit.is_zero() {
+            return self.fail(Error::request("`timeout` is zero: nothing could be done in no time"));
+        }
+        self.edit(|inner| inner.timeout = Some(limit))
     }
 
     /// Goes on by itself after the stop reason `compaction`, which otherwise ends the run.
@@ -250,6 +265,7 @@ impl fmt::Debug for ToolRunner {
             .field("tools", &self.inner.tools.iter().map(Tool::name).collect::<Vec<_>>())
             .field("max_concurrency", &self.inner.max_concurrency)
             .field("tool_timeout", &self.inner.tool_timeout)
+            .field("timeout", &self.inner.timeout)
             .field("states", &self.inner.states)
             .field("on_event", &self.inner.on_event.is_some())
             .field("restart_streams", &self.inner.restart_streams)

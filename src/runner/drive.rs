@@ -1,8 +1,10 @@
 //! The driver: the only loop with an await.
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::time::sleep;
 use tracing::Instrument as _;
 
 use super::builder::ToolRunner;
@@ -13,6 +15,7 @@ use crate::error::Error;
 use crate::execute::{Executor, Progress};
 use crate::messages::{ContentBlock, Message, MessageRequest, StopReason};
 use crate::run_loop::{CallStep, Run, RunErrorKind, RunLoop, Step, Stop};
+use crate::telemetry;
 use crate::tool::Tool;
 
 impl ToolRunner {
@@ -87,7 +90,38 @@ impl ToolRunner {
             return Err(lacking(name));
         }
         run_loop.interrupt_started();
-        self.steps(client, run_loop, self.observer(slot)).instrument(tracing::debug_span!("run")).await
+        let span = telemetry::run();
+        let outcome = self.within_limit(client, run_loop, slot).instrument(span.clone()).await;
+        telemetry::run_ended(&span, run_loop, outcome.as_ref().err());
+        outcome
+    }
+
+    /// Drives to the end, or to the limit of time, at which everything is stopped as by a cancel.
+    async fn within_limit(
+        &self,
+        client: &Client,
+        run_loop: &mut RunLoop,
+        slot: Option<&Slot>,
+    ) -> Result<(), Stop> {
+        let Some(limit) = self.inner.timeout else {
+            return self.steps(client, run_loop, self.observer(slot)).await;
+        };
+        let token = self.inner.cancellation.child_token();
+        let limited = self.clone().edit(|inner| inner.cancellation = token.clone());
+        let mut steps = pin!(limited.steps(client, run_loop, limited.observer(slot)));
+        tokio::select! {
+            biased;
+            outcome = &mut steps => return outcome,
+            () = sleep(limit) => token.cancel(),
+        }
+        match steps.await {
+            Err(stop)
+                if stop.kind() == RunErrorKind::Cancelled && !self.inner.cancellation.is_cancelled() =>
+            {
+                Err(Stop::timed_out(limit))
+            }
+            outcome => outcome,
+        }
     }
 
     fn observer<'a>(&'a self, slot: Option<&'a Slot>) -> Observer<'a> {
@@ -185,32 +219,39 @@ impl ToolRunner {
         observer: Observer<'_>,
     ) -> Result<(), Stop> {
         let mut rest = None;
+        let mut turn = None;
         loop {
             let repairs = run_loop.repairs().len();
+            let iterations = run_loop.iterations();
             match run_loop.step() {
                 Step::Send(step) => {
                     if self.inner.cancellation.is_cancelled() {
                         return Err(Stop::cancelled());
                     }
                     drop(rest.take());
+                    let turn = turn.insert(telemetry::turn(iterations + 1)).clone();
+                    let request = self.reply(client, step.request(), observer).instrument(turn.clone());
                     let reply;
-                    (reply, rest) =
-                        self.unless_cancelled(self.reply(client, step.request(), observer)).await??;
-                    tracing::debug!(
-                        stop_reason = reply.stop_reason().map(StopReason::as_str),
-                        request_id = reply.request_id(),
-                        input_tokens = reply.usage().total_input_tokens(),
-                        output_tokens = reply.usage().output_tokens,
-                        "reply"
-                    );
+                    (reply, rest) = self.unless_cancelled(request).await??;
                     step.complete(reply.clone())?;
-                    for repair in &run_loop.repairs()[repairs..] {
-                        tracing::warn!(%repair, "the API would refuse its own reply as it came");
-                    }
+                    turn.in_scope(|| {
+                        tracing::debug!(
+                            stop_reason = reply.stop_reason().map(StopReason::as_str),
+                            request_id = reply.request_id(),
+                            input_tokens = reply.usage().total_input_tokens(),
+                            output_tokens = reply.usage().output_tokens,
+                            "reply"
+                        );
+                        for repair in &run_loop.repairs()[repairs..] {
+                            tracing::warn!(%repair, "the API would refuse its own reply as it came");
+                        }
+                    });
                     self.unless_cancelled(observer.tell(RunEvent::TurnDone { message: reply })).await?;
                 }
                 Step::Call(mut step) => {
-                    self.call_tools(&mut step, observer).await?;
+                    // The turn of a loop that goes on with its calls began under another driver.
+                    let turn = turn.get_or_insert_with(|| telemetry::turn(iterations));
+                    self.call_tools(&mut step, observer).instrument(turn.clone()).await?;
                     step.finish();
                 }
                 Step::Done(Ok(ended)) => {

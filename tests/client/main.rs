@@ -1,5 +1,6 @@
 //! The client over real sockets.
 
+mod credentials;
 mod failures;
 mod requests;
 mod retries;

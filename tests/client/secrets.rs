@@ -120,5 +120,5 @@ async fn nothing_shows_a_secret() {
     }
     // What was looked at is what could have shown it.
     assert!(all.contains("ApiKey(..)") && all.contains("x-own") && all.contains("[redacted]"));
-    assert!(log.contains("sending a request") && log.contains("trying again"), "{log}");
+    assert!(log.contains("gen_ai.request.model") && log.contains("trying again"), "{log}");
 }

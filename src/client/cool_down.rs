@@ -1,0 +1,278 @@
+//! What a rate limit means for the other calls of a client.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::error::Error;
+
+/// The models that reached a rate limit.
+///
+/// A call that is told to wait speaks for all that use the same model, so they wait with it. When
+/// the wait is over they go out one after another, ever faster: a limit that is still there refuses
+/// a few of them and not all, and those behind wait again without having spent an attempt.
+#[derive(Default)]
+pub(crate) struct CoolDowns {
+    models: Mutex<HashMap<Box<str>, CoolDown>>,
+}
+
+#[derive(Debug)]
+struct CoolDown {
+    /// A later failure begins a new one, and the places in the old one are void.
+    number: u64,
+    until: Instant,
+    /// How many calls have a place in the queue behind it.
+    places: u32,
+    cause: Error,
+}
+
+/// When a call may go out.
+#[derive(Debug)]
+pub(crate) struct Place {
+    number: u64,
+    at: Instant,
+    /// The failure that it waits for.
+    pub(crate) cause: Error,
+}
+
+impl Place {
+    /// Waits for its turn.
+    pub(crate) async fn turn(&self) {
+        sleep_until(self.at).await;
+    }
+}
+
+impl CoolDowns {
+    /// Holds a model's calls back for a while, after a failure.
+    pub(crate) fn begin(&self, model: &str, wait: Duration, cause: Error) {
+        let now = Instant::now();
+        let Some(until) = now.checked_add(wait) else { return };
+        let mut models = self.lock();
+        models.retain(|_, cool_down| !cool_down.is_over(now));
+        let before = models.get(model);
+        let number = before.map_or(0, |before| before.number + 1);
+        let until = before.map_or(until, |before| before.until.max(until));
+        models.insert(model.into(), CoolDown { number, until, places: 0, cause });
+    }
+
+    /// A place in the queue, `None` where nothing holds the model's calls back.
+    pub(crate) fn place(&self, model: &str) -> Option<Place> {
+        let now = Instant::now();
+        let mut models = self.lock();
+        let cool_down = models.get_mut(model)?;
+        if cool_down.is_over(now) {
+            models.remove(model);
+            return None;
+        }
+        let at = cool_down.until + ramp(cool_down.places);
+        cool_down.places += 1;
+        Some(Place { number: cool_down.number, at, cause: cool_down.cause.clone() })
+    }
+
+    /// Ends what holds a model's calls back, after a success with nobody in the queue.
+    pub(crate) fn succeeded(&self, model: &str) {
+        let now = Instant::now();
+        let mut models = self.lock();
+        if models.get(model).is_some_and(|cool_down| cool_down.is_empty(now)) {
+            models.remove(model);
+        }
+    }
+
+    /// True if a place still counts: no cool-down began after it was given.
+    pub(crate) fn is_current(&self, model: &str, place: &Place) -> bool {
+        self.lock().get(model).is_none_or(|cool_down| cool_down.number == place.number)
+    }
+
+    /// True if a model's calls have to wait.
+    pub(crate) fn is_cooling(&self, model: &str) -> bool {
+        self.lock().get(model).is_some_and(|cool_down| Instant::now() < cool_down.until)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, CoolDown>> {
+        self.models.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CoolDown {
+    /// True if nobody has to wait any longer, whoever comes.
+    fn is_over(&self, now: Instant) -> bool {
+        now >= self.until + ramp(self.places) && now >= self.until + SETTLED
+    }
+
+    /// True if all that have a place had their turn.
+    fn is_empty(&self, now: Instant) -> bool {
+        now >= self.until + ramp(self.places.saturating_sub(1))
+    }
+}
+
+/// How long after the end of a cool-down a place in its queue has its turn: one at once, and from
+/// then on their number doubles with each step.
+fn ramp(place: u32) -> Duration {
+    STEP.mul_f64(f64::from(place.saturating_add(1)).log2())
+}
+
+impl fmt::Debug for CoolDowns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.lock().iter()).finish()
+    }
+}
+
+const STEP: Duration = Duration::from_millis(500);
+
+/// A queue in which nobody came for this long is no longer kept.
+const SETTLED: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::task::JoinSet;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::error::ErrorKind;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn cause() -> Error {
+        Error::new(ErrorKind::Api, "429")
+    }
+
+    async fn pass(cool_downs: &CoolDowns, model: &str) {
+        while let Some(place) = cool_downs.place(model) {
+            place.turn().await;
+            if cool_downs.is_current(model, &place) {
+                return;
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cool_down_holds_its_model_and_no_other() {
+        let cool_downs = CoolDowns::default();
+        let start = Instant::now();
+        cool_downs.begin("a", SECOND * 2, cause());
+        pass(&cool_downs, "b").await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        assert!(cool_downs.is_cooling("a") && !cool_downs.is_cooling("b"));
+        // A shorter wait that is told later takes nothing from the longer one.
+        cool_downs.begin("a", SECOND, cause());
+        pass(&cool_downs, "a").await;
+        assert!(
+            start.elapsed() >= SECOND * 2 && start.elapsed() < SECOND * 2 + STEP,
+            "{:?}",
+            start.elapsed()
+        );
+        assert!(!cool_downs.is_cooling("a"));
+        // Nobody else was there, so the next one goes at once.
+        cool_downs.succeeded("a");
+        let start = Instant::now();
+        pass(&cool_downs, "a").await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_queue_goes_out_twice_as_fast_with_each_step() {
+        let cool_downs = CoolDowns::default();
+        cool_downs.begin("m", SECOND, cause());
+        let until = Instant::now() + SECOND;
+        let at: Vec<_> = (0..1000).map(|_| cool_downs.place("m").unwrap().at - until).collect();
+        assert_eq!(at[0], Duration::ZERO);
+        for (steps, place) in [(1, 1), (2, 3), (3, 7), (9, 511)] {
+            assert_eq!(at[place], STEP * steps, "place {place}");
+        }
+        assert!(at.is_sorted());
+        // A success of the first one does not let the others loose.
+        sleep(SECOND + STEP).await;
+        cool_downs.succeeded("m");
+        assert!(cool_downs.place("m").unwrap().at > Instant::now() + SECOND);
+        // What nobody needs any longer is not kept.
+        sleep(SETTLED * 2).await;
+        assert!(cool_downs.place("m").is_none());
+        assert!(cool_downs.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_place_in_an_older_queue_is_void() {
+        let cool_downs = CoolDowns::default();
+        let start = Instant::now();
+        cool_downs.begin("m", SECOND, cause());
+        let mut waiting = std::pin::pin!(pass(&cool_downs, "m"));
+        assert!(
+            std::future::poll_fn(|cx| std::task::Poll::Ready(waiting.as_mut().poll(cx))).await.is_pending()
+        );
+        cool_downs.begin("m", SECOND * 5, cause());
+        waiting.await;
+        assert!(start.elapsed() >= SECOND * 5);
+        assert_eq!(cool_downs.lock()["m"].number, 1);
+    }
+
+    /// A server that answers so many requests a second and tells the others to wait.
+    struct Limited {
+        tokens: f64,
+        filled: Instant,
+        refusals: u32,
+    }
+
+    const PER_SECOND: f64 = 100.0;
+
+    impl Limited {
+        fn answers(&mut self) -> bool {
+            let now = Instant::now();
+            let fresh = (now - self.filled).as_secs_f64() * PER_SECOND;
+            (self.tokens, self.filled) = ((self.tokens + fresh).min(PER_SECOND), now);
+            let answers = self.tokens >= 1.0;
+            match answers {
+                true => self.tokens -= 1.0,
+                false => self.refusals += 1,
+            }
+            answers
+        }
+    }
+
+    /// A thousand calls of three attempts each, all at once. Gives the refusals and the calls that
+    /// had to give up.
+    async fn stampede(cool_downs: Option<Arc<CoolDowns>>) -> (u32, usize) {
+        let limited = Limited { tokens: PER_SECOND, filled: Instant::now(), refusals: 0 };
+        let server = Arc::new(Mutex::new(limited));
+        let mut calls = JoinSet::new();
+        for call in 0..1000_u32 {
+            let (cool_downs, server) = (cool_downs.clone(), Arc::clone(&server));
+            calls.spawn(async move {
+                for attempt in 0..3 {
+                    if let Some(cool_downs) = &cool_downs {
+                        pass(cool_downs, "m").await;
+                    }
+                    sleep(Duration::from_millis(100)).await;
+                    if server.lock().unwrap().answers() {
+                        return true;
+                    }
+                    if let Some(cool_downs) = &cool_downs {
+                        cool_downs.begin("m", SECOND * 2, cause());
+                    }
+                    // The spread of a server's wait.
+                    let chance = f64::from((call * 7919 + attempt * 104_729) % 1000) / 1000.0;
+                    sleep(SECOND * 2 + (SECOND / 2).mul_f64(chance)).await;
+                }
+                false
+            });
+        }
+        let given_up = calls.join_all().await.into_iter().filter(|answered| !answered).count();
+        let refusals = server.lock().unwrap().refusals;
+        (refusals, given_up)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_thousand_calls_do_not_stampede() {
+        let (alone, lost_alone) = stampede(None).await;
+        let (together, lost_together) = stampede(Some(Arc::default())).await;
+        println!("refusals: {alone} alone, {together} together; given up: {lost_alone} and {lost_together}");
+        // 900 were under way when the first refusal came.
+        assert!(together < 900 + 250, "{together} refusals");
+        assert!(alone > 2 * together, "{alone} and {together} refusals");
+        assert!(lost_alone > 500 && lost_together < 10, "{lost_alone} and {lost_together} gave up");
+    }
+}

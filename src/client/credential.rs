@@ -1,0 +1,260 @@
+//! Credentials that change while a client runs.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{HeaderName, HeaderValue};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::auth::Scheme;
+use crate::error::{Error, ErrorKind, Result};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type Fetch = dyn Fn() -> Pin<Box<dyn Future<Output = Result<Token, BoxError>> + Send>> + Send + Sync;
+
+/// A credential from a provider, and for how long it holds. `Debug` shows no secret.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use agentloop::client::Token;
+///
+/// let token = Token::bearer("a-token").expires_in(Duration::from_secs(3600));
+/// assert!(!format!("{token:?}").contains("a-token"));
+/// ```
+#[derive(Clone)]
+pub struct Token {
+    secret: String,
+    scheme: Scheme,
+    expires_in: Option<Duration>,
+}
+
+impl Token {
+    /// A token, sent as `authorization: Bearer`.
+    pub fn bearer(token: impl Into<String>) -> Self {
+        Self { secret: token.into(), scheme: Scheme::Bearer, expires_in: None }
+    }
+
+    /// An API key, sent as `x-api-key`.
+    pub fn api_key(key: impl Into<String>) -> Self {
+        Self { secret: key.into(), scheme: Scheme::ApiKey, expires_in: None }
+    }
+
+    /// How long it holds from now on. A new one is asked for a little before that. Without it, a
+    /// token holds until the API refuses it.
+    #[must_use]
+    pub fn expires_in(mut self, lifetime: Duration) -> Self {
+        self.expires_in = Some(lifetime);
+        self
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token")
+            .field("scheme", &self.scheme)
+            .field("expires_in", &self.expires_in)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where a client gets its credentials from; made by [`Auth::provider`].
+#[derive(Clone)]
+pub struct Provider {
+    fetch: Arc<Fetch>,
+}
+
+impl Provider {
+    pub(super) fn new<F, Fut, E>(fetch: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Token, E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        Self {
+            fetch: Arc::new(move || {
+                let token = fetch();
+                Box::pin(async move { token.await.map_err(Into::into) })
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Provider(..)")
+    }
+}
+
+/// The credentials of a client whose provider gives them: the last one is kept while it holds.
+#[derive(Debug)]
+pub(super) struct Credentials {
+    provider: Provider,
+    /// Held while the provider is asked, so that it is asked once for all who wait.
+    kept: Mutex<Option<Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    issued: Issued,
+    /// From when on a new one is asked for.
+    renew: Option<Instant>,
+    expires: Option<Instant>,
+}
+
+/// A credential as a header.
+#[derive(Clone, Debug)]
+pub(super) struct Issued {
+    pub(super) name: HeaderName,
+    pub(super) value: HeaderValue,
+    /// Tells it from the ones before and after it.
+    pub(super) number: u64,
+}
+
+impl Credentials {
+    pub(super) fn new(provider: Provider) -> Self {
+        Self { provider, kept: Mutex::new(None) }
+    }
+
+    /// A credential that holds. `refused` is the number of one that the API did not take.
+    pub(super) async fn get(&self, refused: Option<u64>) -> Result<Issued> {
+        let mut kept = self.kept.lock().await;
+        let now = Instant::now();
+        let is_after = |limit: Option<Instant>| limit.is_some_and(|limit| limit <= now);
+        let usable =
+            kept.as_mut().filter(|kept| refused != Some(kept.issued.number) && !is_after(kept.expires));
+        let number = match &usable {
+            Some(kept) if !is_after(kept.renew) => return Ok(kept.issued.clone()),
+            Some(kept) => kept.issued.number + 1,
+            None => refused.map_or(0, |number| number + 1),
+        };
+        let error = match self.fetch(number).await {
+            Ok(fresh) => return Ok(kept.insert(fresh).issued.clone()),
+            Err(error) => error,
+        };
+        match usable {
+            // It holds for a while yet.
+            Some(usable) => {
+                tracing::warn!(error = %error, "the provider gave no new credential, the old one is used");
+                usable.renew = now.checked_add(AGAIN);
+                Ok(usable.issued.clone())
+            }
+            None => Err(error),
+        }
+    }
+
+    async fn fetch(&self, number: u64) -> Result<Kept> {
+        let token = (self.provider.fetch)().await.map_err(|error| {
+            Error::new(ErrorKind::Credential, "the provider of `auth` gave no credential").with_source(error)
+        })?;
+        let header = token.scheme.header(&token.secret, "the provider of `auth`");
+        let (name, value) = header.map_err(|error| Error::new(ErrorKind::Credential, error.to_string()))?;
+        let now = Instant::now();
+        let after = |wait: Duration| now.checked_add(wait);
+        Ok(Kept {
+            issued: Issued { name, value, number },
+            renew: token.expires_in.and_then(|lifetime| after(lifetime - EARLY.min(lifetime / 4))),
+            expires: token.expires_in.and_then(after),
+        })
+    }
+}
+
+/// A new credential is asked for this long before the old one expires, but not in the first three
+/// quarters of its life.
+const EARLY: Duration = Duration::from_secs(60);
+
+/// How long the provider is left alone after a failure while the old credential holds.
+const AGAIN: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// Gives `token-0`, `token-1`, …, each for ten minutes, but fails where `fails` says so.
+    fn credentials(fails: fn(u32) -> bool) -> (Credentials, Arc<AtomicU32>) {
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&asked);
+        let provider = Provider::new(move || {
+            let number = count.fetch_add(1, Ordering::SeqCst);
+            let token = Token::bearer(format!("token-{number}")).expires_in(MINUTE * 10);
+            async move { if fails(number) { Err("down") } else { Ok(token) } }
+        });
+        (Credentials::new(provider), asked)
+    }
+
+    async fn value(credentials: &Credentials) -> String {
+        credentials.get(None).await.unwrap().value.to_str().unwrap().to_owned()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_renewed_a_minute_before_it_expires() {
+        let (credentials, asked) = credentials(|_| false);
+        assert_eq!(value(&credentials).await, "Bearer token-0");
+        advance(MINUTE * 9 - Duration::from_secs(1)).await;
+        assert_eq!(value(&credentials).await, "Bearer token-0");
+        advance(Duration::from_secs(1)).await;
+        assert_eq!(value(&credentials).await, "Bearer token-1");
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_holds_outlives_a_failing_provider() {
+        let (credentials, asked) = credentials(|number| number > 0);
+        value(&credentials).await;
+        advance(MINUTE * 9).await;
+        // Asked once, and then left alone for a while.
+        for _ in 0..3 {
+            assert_eq!(value(&credentials).await, "Bearer token-0");
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        advance(AGAIN).await;
+        assert_eq!(value(&credentials).await, "Bearer token-0");
+        assert_eq!(asked.load(Ordering::SeqCst), 3);
+        // Refused or run out, it does not help any longer.
+        assert_eq!(credentials.get(Some(0)).await.unwrap_err().kind(), ErrorKind::Credential);
+        advance(MINUTE).await;
+        assert_eq!(credentials.get(None).await.unwrap_err().kind(), ErrorKind::Credential);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_of_an_older_token_renews_nothing() {
+        let (credentials, asked) = credentials(|_| false);
+        value(&credentials).await;
+        let second = credentials.get(Some(0)).await.unwrap();
+        // Another call had the first one too, and comes later.
+        let again = credentials.get(Some(0)).await.unwrap();
+        assert_eq!((second.number, again.number, again.value), (1, 1, second.value));
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_dropped_while_it_asks_holds_nobody_up() {
+        let (credentials, asked) = credentials(|_| false);
+        let provider = Provider::new({
+            let asked = Arc::clone(&asked);
+            move || {
+                let first = asked.fetch_add(1, Ordering::SeqCst) == 0;
+                async move {
+                    if first {
+                        std::future::pending::<()>().await;
+                    }
+                    Ok::<_, &str>(Token::bearer("second"))
+                }
+            }
+        });
+        let credentials = Credentials { provider, ..credentials };
+        let dropped = tokio::time::timeout(MINUTE, credentials.get(None)).await;
+        assert!(dropped.is_err());
+        assert_eq!(value(&credentials).await, "Bearer second");
+    }
+}
