@@ -126,12 +126,16 @@ pub use tool::output::{Json, ToolError, ToolOutput};
 /// The guides. They hold no items.
 #[cfg(any(doc, doctest))]
 pub mod _documentation {
+    #[doc = include_str!("../docs/client.md")]
+    pub mod client {}
     #[doc = include_str!("../docs/conversations.md")]
     pub mod conversations {}
     #[doc = include_str!("../docs/design.md")]
     pub mod design {}
     #[doc = include_str!("../docs/errors.md")]
     pub mod errors {}
+    #[doc = include_str!("../docs/observability.md")]
+    pub mod observability {}
     #[doc = include_str!("../docs/spec.md")]
     pub mod spec {}
     #[doc = include_str!("../docs/streaming.md")]

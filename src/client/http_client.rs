@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reqwest::{Client, ClientBuilder, Proxy, redirect, retry};
+use reqwest::{Client, ClientBuilder, Proxy, Url, redirect, retry};
 
 use super::base_url::BaseUrl;
 use crate::error::{Error, Result};
@@ -78,13 +78,14 @@ impl Connections {
             builder = builder.no_proxy();
         }
         if let Some(url) = &self.proxy {
-            // The error may show the URL, which may hold a password.
-            let proxy = Proxy::all(url).map_err(|_| {
-                Error::config(
+            // No error shows the URL, which may hold a password. reqwest takes any text for a host.
+            let known = Url::parse(url).is_ok_and(|url| PROXIES.contains(&url.scheme()) && url.has_host());
+            let Some(proxy) = Proxy::all(url).ok().filter(|_| known) else {
+                return Err(Error::config(
                     "the URL of `proxy` can't be used: it begins with `http://`, `https://`, `socks4://`, \
                      `socks5://` or `socks5h://`, and a host follows",
-                )
-            })?;
+                ));
+            };
             builder = builder.proxy(proxy);
         }
         with_certificates(backend(builder), &self.roots, self.identity.as_ref())
@@ -166,5 +167,7 @@ fn identity(chain: &[u8], key: &[u8]) -> reqwest::Result<reqwest::Identity> {
 fn identity(chain: &[u8], key: &[u8]) -> reqwest::Result<reqwest::Identity> {
     reqwest::Identity::from_pkcs8_pem(chain, key)
 }
+
+const PROXIES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
 
 const HAS_TLS: bool = cfg!(any(feature = "rustls-tls", feature = "native-tls"));

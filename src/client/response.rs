@@ -220,7 +220,8 @@ impl Secrets<'_> {
         self.without_secrets(String::from_utf8_lossy(body).into_owned())
     }
 
-    fn without_secrets(self, mut text: String) -> String {
+    /// A text of the server without them.
+    pub(crate) fn without_secrets(self, mut text: String) -> String {
         let values = self.headers.values().filter(|value| value.is_sensitive());
         let values = values.filter_map(|value| value.to_str().ok()).chain(self.url.query());
         // A secret may stand beside a scheme, a name or another secret.

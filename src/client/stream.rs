@@ -273,7 +273,10 @@ impl MessageStream {
             match &event {
                 StreamEvent::Other { kind, .. }
                 | StreamEvent::ContentBlockDelta { delta: Delta::Other { kind, .. }, .. } => {
-                    tracing::debug!(kind = json::shown(kind), "an event that this version does not know");
+                    tracing::debug!(
+                        kind = self.origin.secrets().without_secrets(json::shown(kind)),
+                        "an event that this version does not know"
+                    );
                 }
                 _ => {}
             }

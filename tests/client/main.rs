@@ -1,7 +1,10 @@
 //! The client over real sockets.
 
 mod credentials;
+#[path = "../support/everything.rs"]
+mod everything;
 mod failures;
+mod proxies;
 mod requests;
 mod retries;
 mod secrets;

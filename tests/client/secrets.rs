@@ -1,121 +1,132 @@
 //! A sentinel in every secret place shows up in nothing that is printed.
 
-use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex};
+use std::fmt::Debug;
+use std::io;
 
-use agentloop::Client;
-use agentloop::MessageRequest;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use agentloop::client::{Auth, Token};
+use agentloop::{Client, ClientBuilder, MessageRequest, ToolRunner};
 
+use crate::everything::Everything;
 use crate::server::{Reply, Server};
 
 const SENTINEL: &str = "sk-ant-SENTINEL";
-
-/// Writes every field of every event and span down.
-#[derive(Clone, Default)]
-struct Everything(Arc<Mutex<String>>);
-
-impl Visit for Everything {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        writeln!(self.0.lock().unwrap(), "{field}={value:?}").unwrap();
-    }
-}
-
-impl Subscriber for Everything {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        span.record(&mut self.clone());
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, values: &Record<'_>) {
-        values.record(&mut self.clone());
-    }
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, event: &Event<'_>) {
-        event.record(&mut self.clone());
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
 
 fn shown(value: &impl Debug) -> String {
     format!("{value:?} {value:#?}")
 }
 
-#[tokio::test]
-async fn nothing_shows_a_secret() {
+/// What goes wrong, with the secrets in every place that a server may put them.
+fn script() -> Vec<Reply> {
     let page = format!("your request had x-api-key: {SENTINEL} and x-own: {SENTINEL}");
     let object =
         format!(r#"{{"error":{{"type":"authentication_error","message":"no such key: {SENTINEL}"}}}}"#);
     let cut = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
     let html = [("content-type", "text/html")];
-    let script = [
+    let events = [("content-type", "text/event-stream")];
+    let cookie = format!("session={SENTINEL}");
+    vec![
         Reply::cut(""),
         Reply::cut(cut),
-        Reply::new(503, &[("retry-after-ms", "1")], ""),
+        Reply::new(503, &[("retry-after-ms", "1"), ("set-cookie", &cookie)], ""),
         Reply::new(502, &html, &page),
         Reply::new(200, &html, &page),
         Reply::json(401, &object),
         Reply::json(200, &object),
         Reply::new(307, &[("location", &format!("http://u:{SENTINEL}@127.0.0.1:1/?k={SENTINEL}"))], ""),
         Reply::json(200, &format!("{{\"{SENTINEL}")),
-    ];
-    let attempts = script.len();
-    let server = Server::start(script);
-    let log = Everything::default();
-    // While there is but one dispatcher, other tests' threads decide for it and switch events off.
-    let _second = tracing::Dispatch::new(log.clone());
-    let _guard = tracing::subscriber::set_default(log.clone());
+        Reply::new(200, &events, &format!("event: error\ndata: {object}\n\n")),
+        Reply::new(200, &events, &format!("event: error\ndata: {SENTINEL}\n\n")),
+        Reply::new(200, &events, &format!("event: {SENTINEL}\ndata: {{\"{SENTINEL}\n\n")),
+        Reply::new(200, &events, &object),
+    ]
+}
 
-    let mut all = String::new();
-    let url = format!("{}/?key={SENTINEL}", server.url());
-    for with_token in [false, true] {
-        let mut builder =
-            Client::builder().no_proxy().base_url(&url).api_key(SENTINEL).header("x-own", SENTINEL);
-        if with_token {
-            builder = builder.auth_token(SENTINEL);
+fn credentials(builder: ClientBuilder, which: usize) -> ClientBuilder {
+    match which {
+        0 => builder.api_key(SENTINEL),
+        1 => builder.auth_token(SENTINEL),
+        2 => builder.auth(Auth::provider(|| async { Ok::<_, io::Error>(Token::bearer(SENTINEL)) })),
+        _ => builder.auth(Auth::None).header("x-api-key", SENTINEL),
+    }
+}
+
+/// Sends the request in one of the ways there are, and prints the error in every form.
+async fn fails(client: &Client, request: &MessageRequest, way: usize) -> String {
+    let error = match way {
+        0 => client.create(request).await.unwrap_err(),
+        1 => client.create_streamed(request).await.unwrap_err(),
+        2 => match client.stream(request).await {
+            Ok(mut stream) => loop {
+                if let Err(error) = stream.next().await.expect("it fails") {
+                    break error;
+                }
+            },
+            Err(error) => error,
+        },
+        _ => {
+            let runner = if way == 3 { ToolRunner::new() } else { ToolRunner::new().on_event(|_| {}) };
+            let error = runner.run(client, request.clone()).await.unwrap_err();
+            return format!("{error} {} {}", error.chain(), shown(&error));
         }
-        all += &shown(&builder);
-        all += &shown(&builder.build().unwrap());
-    }
+    };
+    format!("{error} {} {}", error.chain(), shown(&error))
+}
 
-    let client = Client::builder()
-        .no_proxy()
-        .base_url(&url)
-        .api_key(SENTINEL)
-        .header("x-own", SENTINEL)
-        .build()
-        .unwrap();
-    let request = MessageRequest::from(format!("prompt {SENTINEL}").as_str()).header("x-call", SENTINEL);
-    while server.seen().len() < attempts {
-        let retries = if server.seen().is_empty() { 3 } else { 0 };
-        let error = client.create(&request.clone().max_retries(retries)).await.unwrap_err();
-        all += &format!("{error} {} {}", error.chain(), shown(&error));
+#[tokio::test]
+async fn nothing_shows_a_secret() {
+    let log = Everything::default();
+    let guards = log.install();
+    let mut all = String::new();
+    let mut cases = 0;
+    for which in 0..4 {
+        for way in 0..5 {
+            let attempts = script().len();
+            let server = Server::start(script());
+            let url = format!("{}/?key={SENTINEL}", server.url());
+            let builder = credentials(
+                Client::builder().no_proxy().base_url(&url).header("x-own", SENTINEL).max_in_flight(1),
+                which,
+            );
+            all += &shown(&builder);
+            let client = builder.build().unwrap();
+            all += &shown(&client);
+            let prompt = format!("prompt {SENTINEL}");
+            let request = MessageRequest::from(prompt.as_str()).header("x-call", SENTINEL);
+            all += &shown(&request);
+            while server.seen().len() < attempts {
+                let retries = if server.seen().is_empty() { 3 } else { 0 };
+                all += &fails(&client, &request.clone().max_retries(retries), way).await;
+                cases += 1;
+            }
+        }
     }
-    assert_eq!(server.seen().len(), attempts);
+    println!("{cases} failures");
 
-    // No connection, and no URL that could be read.
+    // No connection, no URL that could be read, and a proxy with a password.
+    let request = MessageRequest::from("Hello").header("x-call", SENTINEL);
     let refused = Client::builder().no_proxy().api_key(SENTINEL).max_retries(0);
-    for url in [
-        format!("http://127.0.0.1:1/{SENTINEL}?k={SENTINEL}"),
-        format!("http://{SENTINEL}@h"),
-        SENTINEL.into(),
+    let proxied =
+        Client::builder().api_key(SENTINEL).max_retries(0).proxy(format!("http://u:{SENTINEL}@127.0.0.1:1"));
+    for builder in [
+        refused.clone().base_url(format!("http://127.0.0.1:1/{SENTINEL}?k={SENTINEL}")),
+        refused.clone().base_url(format!("http://{SENTINEL}@h")),
+        refused.clone().base_url(SENTINEL),
+        refused.clone().proxy(SENTINEL),
+        proxied.base_url(format!("http://api.invalid/?k={SENTINEL}")),
     ] {
-        let outcome = match refused.clone().base_url(url).build() {
+        all += &shown(&builder);
+        let outcome = match builder.build() {
             Ok(client) => client.create(&request).await,
             Err(error) => Err(error),
         };
         let error = outcome.unwrap_err();
         all += &format!("{error} {} {}", error.chain(), shown(&error));
     }
+    drop(guards);
 
-    let log = log.0.lock().unwrap();
-    for (name, text) in [("output", &all), ("log", &*log)] {
-        let at = text.find("SENTINEL").map(|at| &text[at.saturating_sub(200)..text.len().min(at + 50)]);
+    let log = log.text();
+    for (name, text) in [("output", &all), ("log", &log)] {
+        let at = text.find("SENTINEL").map(|at| text.get(at.saturating_sub(200)..at + 8));
         assert_eq!(at, None, "in the {name}");
     }
     // What was looked at is what could have shown it.

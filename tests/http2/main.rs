@@ -1,6 +1,10 @@
 //! The main cases over TLS and HTTP/2, which is what the API speaks.
 
 mod answer;
+mod certificates;
+#[path = "../support/everything.rs"]
+mod everything;
+mod secrets;
 mod server;
 mod streams;
 #[path = "../support/mod.rs"]

@@ -16,14 +16,15 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::answer::{Answer, Then};
@@ -80,6 +81,19 @@ impl Server {
     }
 
     pub(crate) async fn with_protocols(protocols: &[&str], script: impl IntoIterator<Item = Answer>) -> Self {
+        Self::made(protocols, None, script).await
+    }
+
+    /// A server that lets in who shows this certificate.
+    pub(crate) async fn that_asks_for(identity: &Identity, script: impl IntoIterator<Item = Answer>) -> Self {
+        Self::made(&["h2"], Some(identity), script).await
+    }
+
+    async fn made(
+        protocols: &[&str],
+        client: Option<&Identity>,
+        script: impl IntoIterator<Item = Answer>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let key = KeyPair::generate().unwrap();
@@ -94,10 +108,20 @@ impl Server {
             CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
 
         // The provider is named: the process may have two, and then none is the default.
-        let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
+            .unwrap();
+        let config = match client {
+            None => config.with_no_client_auth(),
+            Some(client) => {
+                let mut roots = RootCertStore::empty();
+                roots.add(client.authority.der().clone()).unwrap();
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                config.with_client_cert_verifier(verifier.build().unwrap())
+            }
+        };
+        let mut config = config
             .with_single_cert(
                 vec![certificate.der().clone()],
                 PrivateKeyDer::Pkcs8(key.serialize_der().into()),
@@ -140,6 +164,37 @@ impl Server {
 
     pub(crate) async fn until(&self, reached: impl Fn(&Counts) -> bool) {
         self.shared.counts.subscribe().wait_for(reached).await.unwrap();
+    }
+}
+
+/// A certificate for a client, and who vouches for it.
+pub(crate) struct Identity {
+    authority: rcgen::Certificate,
+    certificate: rcgen::Certificate,
+    key: KeyPair,
+}
+
+impl Identity {
+    pub(crate) fn generate() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new([]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, "who vouches for clients");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = params.self_signed(&key).unwrap();
+        let issuer = Issuer::new(params, key);
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(["client".to_owned()]).unwrap();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &issuer).unwrap();
+        Self { authority, certificate, key }
+    }
+
+    pub(crate) fn chain(&self) -> String {
+        self.certificate.pem()
+    }
+
+    pub(crate) fn key(&self) -> String {
+        self.key.serialize_pem()
     }
 }
 
