@@ -246,8 +246,8 @@ impl Error {
         self.inner.retry_after
     }
 
-    /// Where the call stood when its time ran out. `None` if it did not, and where an HTTP client
-    /// of your own gave up by a limit of its own.
+    /// Where the call stood when its time ran out. `None` if it did not, and where the HTTP client
+    /// gave up by itself: nobody answered its pings, or your own client has limits of its own.
     #[must_use]
     pub fn timeout_phase(&self) -> Option<TimeoutPhase> {
         self.inner.timeout_phase

@@ -1,5 +1,8 @@
 //! The spans: their names, parents and fields, also where many runs share a thread.
 
+#[path = "support/everything.rs"]
+mod everything;
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,6 +11,7 @@ use std::time::Duration;
 
 use agentloop::testing::{Reply, Server};
 use agentloop::{Client, MessageRequest, Tool, ToolError, ToolRunner};
+use everything::Everything;
 use serde_json::json;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -360,4 +364,60 @@ async fn a_run_that_fails_names_its_error() {
             "      attempt 400 invalid_request_error",
         ]
     );
+}
+
+/// What users, models and tools say is in no trace, of any crate, at any level.
+#[tokio::test]
+async fn no_trace_has_content() {
+    let log = Everything::default();
+    let guards = log.install();
+    let object = json!({"type": "object"});
+    let runner = ToolRunner::new()
+        .tool(Tool::new("fine", "SENTINEL", object.clone()).handler(|(): ()| async { "SENTINEL" }))
+        .tool(
+            Tool::new("wrong", "", object.clone())
+                .handler(|(): ()| async { Err::<(), _>("SENTINEL".into()) }),
+        )
+        .tool(Tool::new("panics", "", object.clone()).handler(|(): ()| async {
+            std::panic::resume_unwind(Box::new("SENTINEL"));
+            #[expect(unreachable_code, reason = "it says what the handler returns")]
+            ""
+        }))
+        .tool(Tool::new("typed", "", object).handler(|count: u32| async move { count.to_string() }));
+    let input = || json!({"SENTINEL": "SENTINEL"});
+    for concurrency in [1, 4] {
+        for streamed in [false, true] {
+            let server = Server::start([
+                Reply::error(529, "overloaded_error", "busy").header("retry-after-ms", "1"),
+                Reply::tool_use([
+                    ("c1", "fine", input()),
+                    ("c2", "wrong", input()),
+                    ("c3", "panics", input()),
+                    ("c4", "typed", input()),
+                    ("c5", "unknown", input()),
+                ]),
+                Reply::message(json!({
+                    "id": "msg_1", "type": "message", "role": "assistant", "model": "m",
+                    "content": [{"type": "text", "text": " "}, {"type": "text", "text": "SENTINEL"}],
+                    "stop_reason": "end_turn", "stop_sequence": null,
+                    "usage": {"input_tokens": 1, "output_tokens": 1},
+                })),
+                Reply::text("SENTINEL").cut_after(150),
+            ])
+            .await;
+            let runner = runner.clone().max_concurrency(concurrency);
+            let runner = if streamed { runner.on_event(|_| {}) } else { runner };
+            let request = MessageRequest::new("m", 100).system("SENTINEL").user("SENTINEL");
+            let client = client(&server);
+            let run = runner.run(&client, request).await.unwrap();
+            let again = run.into_request().user("SENTINEL").max_retries(0);
+            let error = runner.run(&client, again).await.unwrap_err();
+            assert!(!format!("{error} {} {error:?} {error:#?}", error.chain()).contains("SENTINEL"));
+        }
+    }
+    drop(guards);
+    let log = log.text();
+    let at = log.find("SENTINEL").map(|at| log.get(at.saturating_sub(200)..at + 8));
+    assert_eq!(at, None);
+    assert!(log.contains("the tool panicked") && log.contains("would refuse its own reply"), "{log}");
 }

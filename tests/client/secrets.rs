@@ -94,7 +94,8 @@ async fn nothing_shows_a_secret() {
             let request = MessageRequest::from(prompt.as_str()).header("x-call", SENTINEL);
             all += &shown(&request);
             while server.seen().len() < attempts {
-                let retries = if server.seen().is_empty() { 3 } else { 0 };
+                // The waits between attempts are long, so they are had once.
+                let retries = if cases == 0 { 3 } else { 0 };
                 all += &fails(&client, &request.clone().max_retries(retries), way).await;
                 cases += 1;
             }

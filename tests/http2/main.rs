@@ -4,6 +4,7 @@ mod answer;
 mod certificates;
 #[path = "../support/everything.rs"]
 mod everything;
+mod keep_alive;
 mod secrets;
 mod server;
 mod streams;
