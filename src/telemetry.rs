@@ -3,6 +3,7 @@
 //! Names and fields follow OpenTelemetry's conventions for generative AI. No field holds what a
 //! user, a model or a tool said.
 
+use reqwest::Url;
 use tracing::field::{Empty, debug};
 use tracing::{Span, info_span};
 
@@ -41,16 +42,16 @@ pub(crate) fn turn(number: u32) -> Span {
 }
 
 /// A call to an endpoint, all its attempts and waits together; a stream until its end.
-pub(crate) fn request(operation: &'static str, model: &str, server: &str, port: Option<u16>) -> Span {
+pub(crate) fn request(name: &str, operation: &str, model: &str, url: &Url) -> Span {
     info_span!(
         "request",
-        "otel.name" = format!("{operation} {model}"),
+        "otel.name" = name,
         "otel.kind" = "client",
         "gen_ai.operation.name" = operation,
         "gen_ai.provider.name" = PROVIDER,
         "gen_ai.request.model" = model,
-        "server.address" = server,
-        "server.port" = port,
+        "server.address" = url.host_str(),
+        "server.port" = url.port_or_known_default(),
         "gen_ai.response.id" = Empty,
         "gen_ai.response.model" = Empty,
         "gen_ai.response.finish_reasons" = Empty,

@@ -30,7 +30,8 @@ pub(crate) struct Call {
     client: Client,
     path: &'static str,
     url: Url,
-    model: String,
+    /// What it does and with which model: what rate limits count.
+    name: String,
     /// Without the credential where a provider gives it.
     headers: HeaderMap,
     segments: Vec<Bytes>,
@@ -82,8 +83,8 @@ impl Call {
         let total = options.timeout.or(inner.timeout).map(|limit| Total { start: Instant::now(), limit });
         let url = inner.base_url.endpoint(endpoint.path);
         let model = request.model_or(&inner.defaults);
-        let server = url.host_str().unwrap_or_default();
-        let span = telemetry::request(endpoint.operation, &model, server, url.port_or_known_default());
+        let name = format!("{} {model}", endpoint.operation);
+        let span = telemetry::request(&name, endpoint.operation, &model, &url);
         Ok(Self {
             path: endpoint.path,
             headers: inner.headers.for_call(options)?,
@@ -96,7 +97,7 @@ impl Call {
             },
             client: client.clone(),
             url,
-            model,
+            name,
             span,
         })
     }
@@ -184,7 +185,7 @@ impl Call {
             let error = match attempt(next).instrument(span.clone()).await {
                 Ok(done) => {
                     if let Some(cool_downs) = &self.client.inner.cool_downs {
-                        cool_downs.succeeded(&self.model);
+                        cool_downs.succeeded(&self.name);
                     }
                     return Ok(done);
                 }
@@ -234,7 +235,7 @@ impl Call {
         if let Some(cool_downs) = &self.client.inner.cool_downs
             && let Some(wait) = retry::cool_down(failure, situation, self.retry)
         {
-            cool_downs.begin(&self.model, wait, error.clone());
+            cool_downs.begin(&self.name, wait, error.clone());
         }
         retry::verdict(failure, situation, self.retry)
     }
@@ -247,7 +248,7 @@ impl Call {
             let slot = self.slot().await?;
             // The wait for a slot may have been long.
             let cool_downs = self.client.inner.cool_downs.as_ref();
-            if slot.is_some() && cool_downs.is_some_and(|models| models.is_cooling(&self.model)) {
+            if slot.is_some() && cool_downs.is_some_and(|models| models.is_cooling(&self.name)) {
                 continue;
             }
             let mut headers = self.headers.clone();
@@ -262,12 +263,12 @@ impl Call {
     async fn cool_down(&self, trail: &mut Trail) {
         let Some(cool_downs) = &self.client.inner.cool_downs else { return };
         let own = trail.last.clone();
-        while let Some(place) = cool_downs.place(&self.model) {
-            tracing::debug!(model = self.model, "waiting for the end of a rate limit");
+        while let Some(place) = cool_downs.place(&self.name) {
+            tracing::debug!(of = self.name, "waiting for the end of a rate limit");
             // If a total limit ends the call here, this is why.
             trail.last = own.clone().or_else(|| Some(place.cause.clone()));
             place.turn().await;
-            if cool_downs.is_current(&self.model, &place) {
+            if cool_downs.is_current(&self.name, &place) {
                 break;
             }
         }

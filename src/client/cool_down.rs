@@ -9,14 +9,14 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::error::Error;
 
-/// The models that reached a rate limit.
+/// What reached a rate limit: an operation with a model, as `chat m`.
 ///
-/// A call that is told to wait speaks for all that use the same model, so they wait with it. When
+/// A call that is told to wait speaks for all others of its name, so they wait with it. When
 /// the wait is over they go out one after another, ever faster: a limit that is still there refuses
 /// a few of them and not all, and those behind wait again without having spent an attempt.
 #[derive(Default)]
 pub(crate) struct CoolDowns {
-    models: Mutex<HashMap<Box<str>, CoolDown>>,
+    names: Mutex<HashMap<Box<str>, CoolDown>>,
 }
 
 #[derive(Debug)]
@@ -46,25 +46,25 @@ impl Place {
 }
 
 impl CoolDowns {
-    /// Holds a model's calls back for a while, after a failure.
-    pub(crate) fn begin(&self, model: &str, wait: Duration, cause: Error) {
+    /// Holds the calls of a name back for a while, after a failure.
+    pub(crate) fn begin(&self, name: &str, wait: Duration, cause: Error) {
         let now = Instant::now();
         let Some(until) = now.checked_add(wait) else { return };
-        let mut models = self.lock();
-        models.retain(|_, cool_down| !cool_down.is_over(now));
-        let before = models.get(model);
+        let mut names = self.lock();
+        names.retain(|_, cool_down| !cool_down.is_over(now));
+        let before = names.get(name);
         let number = before.map_or(0, |before| before.number + 1);
         let until = before.map_or(until, |before| before.until.max(until));
-        models.insert(model.into(), CoolDown { number, until, places: 0, cause });
+        names.insert(name.into(), CoolDown { number, until, places: 0, cause });
     }
 
-    /// A place in the queue, `None` where nothing holds the model's calls back.
-    pub(crate) fn place(&self, model: &str) -> Option<Place> {
+    /// A place in the queue, `None` where nothing holds the calls back.
+    pub(crate) fn place(&self, name: &str) -> Option<Place> {
         let now = Instant::now();
-        let mut models = self.lock();
-        let cool_down = models.get_mut(model)?;
+        let mut names = self.lock();
+        let cool_down = names.get_mut(name)?;
         if cool_down.is_over(now) {
-            models.remove(model);
+            names.remove(name);
             return None;
         }
         let at = cool_down.until + ramp(cool_down.places);
@@ -72,27 +72,27 @@ impl CoolDowns {
         Some(Place { number: cool_down.number, at, cause: cool_down.cause.clone() })
     }
 
-    /// Ends what holds a model's calls back, after a success with nobody in the queue.
-    pub(crate) fn succeeded(&self, model: &str) {
+    /// Ends what holds calls back, after a success with nobody in the queue.
+    pub(crate) fn succeeded(&self, name: &str) {
         let now = Instant::now();
-        let mut models = self.lock();
-        if models.get(model).is_some_and(|cool_down| cool_down.is_empty(now)) {
-            models.remove(model);
+        let mut names = self.lock();
+        if names.get(name).is_some_and(|cool_down| cool_down.is_empty(now)) {
+            names.remove(name);
         }
     }
 
     /// True if a place still counts: no cool-down began after it was given.
-    pub(crate) fn is_current(&self, model: &str, place: &Place) -> bool {
-        self.lock().get(model).is_none_or(|cool_down| cool_down.number == place.number)
+    pub(crate) fn is_current(&self, name: &str, place: &Place) -> bool {
+        self.lock().get(name).is_none_or(|cool_down| cool_down.number == place.number)
     }
 
-    /// True if a model's calls have to wait.
-    pub(crate) fn is_cooling(&self, model: &str) -> bool {
-        self.lock().get(model).is_some_and(|cool_down| Instant::now() < cool_down.until)
+    /// True if calls have to wait.
+    pub(crate) fn is_cooling(&self, name: &str) -> bool {
+        self.lock().get(name).is_some_and(|cool_down| Instant::now() < cool_down.until)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, CoolDown>> {
-        self.models.lock().unwrap_or_else(PoisonError::into_inner)
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -141,17 +141,17 @@ mod tests {
         Error::new(ErrorKind::Api, "429")
     }
 
-    async fn pass(cool_downs: &CoolDowns, model: &str) {
-        while let Some(place) = cool_downs.place(model) {
+    async fn pass(cool_downs: &CoolDowns, name: &str) {
+        while let Some(place) = cool_downs.place(name) {
             place.turn().await;
-            if cool_downs.is_current(model, &place) {
+            if cool_downs.is_current(name, &place) {
                 return;
             }
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cool_down_holds_its_model_and_no_other() {
+    async fn a_cool_down_holds_its_name_and_no_other() {
         let cool_downs = CoolDowns::default();
         let start = Instant::now();
         cool_downs.begin("a", SECOND * 2, cause());

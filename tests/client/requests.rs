@@ -55,6 +55,18 @@ async fn the_plain_case() {
 }
 
 #[tokio::test]
+async fn any_model_is_sent_and_the_reply_tells_its_own() {
+    let server = Server::start(vec![Reply::ok(); 2]);
+    for model in ["claude-next-9-20990101", "claude-next-latest"] {
+        let request = MessageRequest::new(model, 100).user("Hello");
+        let message = client(&server).create(&request).await.unwrap();
+        assert_eq!(message.model(), "m");
+        let body = String::from_utf8(server.seen().last().unwrap().body.clone()).unwrap();
+        assert!(body.contains(&format!(r#""model":"{model}""#)), "{body}");
+    }
+}
+
+#[tokio::test]
 async fn one_credential_of_each_kind() {
     let server = Server::start(vec![Reply::ok(); 5]);
     let hello = || MessageRequest::from("Hello");

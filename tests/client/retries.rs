@@ -3,8 +3,7 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use agentloop::MessageRequest;
-use agentloop::{Error, ErrorKind};
+use agentloop::{Client, Error, ErrorKind, MessageRequest, ToolRunner};
 
 use crate::server::{OK, Reply, Server};
 use crate::{builder, client};
@@ -95,6 +94,54 @@ async fn a_wait_beyond_the_longest_is_told_and_not_waited() {
 }
 
 #[tokio::test]
+async fn a_wait_may_be_a_date() {
+    // The two dates are a second apart, whatever the clock here says.
+    let dated = [("retry-after", "Tue, 03 Mar 2026 10:00:01 GMT"), ("date", "Tue, 03 Mar 2026 10:00:00 GMT")];
+    let server = Server::start([Reply::new(529, &dated, ""), Reply::ok()]);
+    client(&server).create(&"Hello".into()).await.unwrap();
+    assert_eq!(server.seen().len(), 2);
+
+    for (date, wait) in [("Fri, 31 Dec 9999 23:59:59 GMT", true), ("Tue, 03 Mar 2020 10:00:00 GMT", false)] {
+        let server = Server::start([Reply::new(429, &[("retry-after", date)], "")]);
+        let request = MessageRequest::from("Hello").max_retries(if wait { 2 } else { 0 });
+        let error = client(&server).create(&request).await.unwrap_err();
+        assert_eq!((error.attempts(), error.retry_after().is_some()), (1, wait), "{date}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_adds_no_retries_of_its_own() {
+    for streamed in [false, true] {
+        let server = Server::start(vec![soon(429, &[]); 9]);
+        let runner = ToolRunner::new();
+        let runner = if streamed { runner.on_event(|_| {}) } else { runner };
+        let error = runner.run(&client(&server), "Hello").await.unwrap_err();
+        assert_eq!((error.client_error().unwrap().attempts(), server.seen().len()), (3, 3));
+    }
+}
+
+#[tokio::test]
+async fn a_host_without_an_address_is_a_connect_error() {
+    let client = Client::builder().no_proxy().api_key("k").base_url("http://nowhere.invalid");
+    let client = client.max_retries(1).build().unwrap();
+    let error = client.create(&"Hello".into()).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.attempts(), error.is_retryable()),
+        (ErrorKind::Connect, 2, true),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_failed_attempt_gives_its_connection_back() {
+    let page = "x".repeat(100_000);
+    let html = [("retry-after-ms", "1"), ("content-type", "text/html")];
+    let server = Server::start([Reply::new(500, &html, &page), Reply::new(502, &html, &page), Reply::ok()]);
+    client(&server).create(&"Hello".into()).await.unwrap();
+    assert_eq!((server.seen().len(), server.opened()), (3, 1));
+}
+
+#[tokio::test]
 async fn a_wait_beyond_the_total_limit_is_not_begun() {
     let server = Server::start([Reply::new(429, &[("retry-after", "30")], "")]);
     let request = MessageRequest::from("Hello").timeout(Duration::from_secs(20));
@@ -138,8 +185,7 @@ async fn a_refused_connection_is_its_own_kind() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let client =
-        agentloop::Client::builder().no_proxy().api_key("k").base_url(url).max_retries(1).build().unwrap();
+    let client = Client::builder().no_proxy().api_key("k").base_url(url).max_retries(1).build().unwrap();
     let error = client.create(&"Hello".into()).await.unwrap_err();
     assert_eq!((error.kind(), error.attempts(), error.is_retryable()), (ErrorKind::Connect, 2, true));
     assert!(!error.chain().contains("/v1/messages"), "{}", error.chain());

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use agentloop::MessageRequest;
+use agentloop::client::TimeoutPhase;
 use agentloop::{Error, ErrorKind};
 
 use crate::server::{OK, Reply, Server};
@@ -25,6 +26,7 @@ async fn idle(reply: Reply, text: &str) -> Error {
 async fn silence_before_the_headers() {
     let error = idle(Reply::hold(""), "Hello").await;
     assert!(error.to_string().contains("headers") && error.status().is_none(), "{error}");
+    assert_eq!(error.timeout_phase(), Some(TimeoutPhase::Headers));
 }
 
 #[tokio::test]
@@ -35,6 +37,7 @@ async fn silence_within_the_body() {
         let error = idle(Reply::hold(&format!("{head}{rest}")), "Hello").await;
         assert!(error.to_string().contains("reading the response body"), "{error}");
         assert_eq!((error.status(), error.request_id()), (Some(200), Some("r")));
+        assert_eq!(error.timeout_phase(), Some(TimeoutPhase::Body));
     }
 }
 
@@ -42,6 +45,25 @@ async fn silence_within_the_body() {
 async fn a_server_that_does_not_read_the_body() {
     let error = idle(Reply::ignore(), &"x".repeat(30_000_000)).await;
     assert!(error.to_string().contains("sending the request body"), "{error}");
+    assert_eq!(error.timeout_phase(), Some(TimeoutPhase::Send));
+}
+
+/// A limit that reqwest keeps is a timeout too, and no broken reply.
+#[tokio::test]
+async fn a_limit_of_your_own_http_client() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+    let limits: [fn(reqwest::ClientBuilder) -> reqwest::ClientBuilder; 2] =
+        [|http| http.read_timeout(SHORT), |http| http.timeout(SHORT)];
+    for limit in limits {
+        for reply in [Reply::hold(""), Reply::hold(head)] {
+            let server = Server::start([reply]);
+            let http = limit(reqwest::Client::builder().no_proxy()).build().unwrap();
+            let client = builder(&server).max_retries(0).http_client(http).build().unwrap();
+            let error = client.create(&"Hello".into()).await.unwrap_err();
+            assert_eq!((error.kind(), error.timeout_phase()), (ErrorKind::Timeout, None), "{error:?}");
+            assert!(error.is_retryable());
+        }
+    }
 }
 
 #[tokio::test]
