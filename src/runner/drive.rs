@@ -1,7 +1,6 @@
 //! The driver: the only loop with an await.
 
 use std::collections::HashSet;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::time::sleep;
@@ -103,12 +102,14 @@ impl ToolRunner {
         run_loop: &mut RunLoop,
         slot: Option<&Slot>,
     ) -> Result<(), Stop> {
+        // On the heap, once for each drive: a run is a large future, and it is moved about, or waits
+        // inside of a tool of another run.
         let Some(limit) = self.inner.timeout else {
-            return self.steps(client, run_loop, self.observer(slot)).await;
+            return Box::pin(self.steps(client, run_loop, self.observer(slot))).await;
         };
         let token = self.inner.cancellation.child_token();
         let limited = self.clone().edit(|inner| inner.cancellation = token.clone());
-        let mut steps = pin!(limited.steps(client, run_loop, limited.observer(slot)));
+        let mut steps = Box::pin(limited.steps(client, run_loop, limited.observer(slot)));
         tokio::select! {
             biased;
             outcome = &mut steps => return outcome,
