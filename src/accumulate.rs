@@ -154,7 +154,7 @@ impl Accumulator {
         if self.size <= self.cap {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Decode, format!("the reply is longer than {} bytes", self.cap)))
+        Err(too_long(self.cap))
     }
 
     /// True once the reply has begun.
@@ -501,6 +501,12 @@ fn open<'a>(blocks: &'a mut [Block], index: usize, event: &str) -> Result<&'a mu
         Some(_) => Err(no_reply(&format!("{} for block {index}, which is closed", json::shown(event)))),
         None => Err(no_reply(&format!("{} for block {index}, which did not begin", json::shown(event)))),
     }
+}
+
+/// The error for a reply that is longer than the limit, as a stream or plain.
+pub(crate) fn too_long(cap: usize) -> Error {
+    let message = format!("the reply is longer than {cap} bytes (the limit of `max_response_bytes`)");
+    Error::new(ErrorKind::TooLarge, message)
 }
 
 fn no_reply(what: &str) -> Error {
@@ -1052,6 +1058,7 @@ mod tests {
         accumulator.apply(&event(&start(0, r#"{"type":"text","text":""}"#))).unwrap();
         let more = event(&delta(0, r#"{"type":"text_delta","text":"0123456789"}"#));
         let error = (0..2000).find_map(|_| accumulator.apply(&more).err()).unwrap();
+        assert_eq!(error.kind(), ErrorKind::TooLarge);
         assert!(error.to_string().contains("longer than 10000 bytes"), "{error}");
         assert!(accumulator.snapshot().unwrap().text().len() < 10_020);
     }

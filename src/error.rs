@@ -65,6 +65,9 @@ pub enum ErrorKind {
     Request,
     /// No progress within the limit. The request may have been sent; retried.
     Timeout,
+    /// A response is longer than the limit. The request was sent; never retried. The text names the
+    /// setter of the limit.
+    TooLarge,
     /// The connection broke while sending or reading. The request may have been sent; retried.
     Transport,
 }
@@ -81,6 +84,7 @@ impl ErrorKind {
             Self::Decode => "decode",
             Self::Request => "request",
             Self::Timeout => "timeout",
+            Self::TooLarge => "too_large",
             Self::Transport => "transport",
         }
     }

@@ -235,7 +235,7 @@ impl Decoder {
             "an event of the stream is longer than {} bytes (the limit of `max_event_bytes`)",
             self.cap
         );
-        Err(Error::new(ErrorKind::Decode, message))
+        Err(Error::new(ErrorKind::TooLarge, message))
     }
 }
 

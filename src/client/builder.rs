@@ -16,6 +16,7 @@ use super::credential::Credentials;
 use super::handle::{Client, Inner};
 use super::headers::{self, ClientHeaders};
 use super::http_client::Connections;
+use super::response::DEFAULT_MAX_RESPONSE;
 use super::retry::RetryPolicy;
 use crate::error::{Error, ErrorKind, Result};
 use crate::messages::options::{DEFAULT_MAX_TOKENS, DEFAULT_MODEL, RequestDefaults};
@@ -58,6 +59,7 @@ pub struct ClientBuilder {
     idle_timeout: Duration,
     timeout: Option<Duration>,
     max_event_bytes: usize,
+    max_response_bytes: usize,
     http: Option<reqwest::Client>,
     /// The first header that could not be made.
     invalid: Option<Error>,
@@ -104,6 +106,7 @@ impl ClientBuilder {
             idle_timeout: Duration::from_secs(600),
             timeout: None,
             max_event_bytes: sse::DEFAULT_CAP,
+            max_response_bytes: DEFAULT_MAX_RESPONSE,
             http: None,
             invalid: None,
         }
@@ -283,8 +286,29 @@ impl ClientBuilder {
 
     /// The longest event that a stream may bring, in bytes; 64 MiB by default. Whole results of
     /// the API's own tools come in one event.
+    ///
+    /// A longer one is an error of [`ErrorKind::TooLarge`].
     pub fn max_event_bytes(mut self, bytes: usize) -> Self {
         self.max_event_bytes = bytes;
+        self
+    }
+
+    /// The longest reply that is taken in, in bytes; 256 MiB by default.
+    ///
+    /// It counts the body of a plain response, and what is kept of a stream: its content, and
+    /// something for each block. A longer one is an error of [`ErrorKind::TooLarge`], and what is
+    /// left of it is not read.
+    ///
+    /// ```
+    /// use agentloop::{Client, ErrorKind};
+    ///
+    /// let builder = Client::builder().api_key("a-key").base_url("http://127.0.0.1:8080");
+    /// assert!(builder.clone().max_response_bytes(1024 * 1024).build().is_ok());
+    /// let error = builder.max_response_bytes(0).build().unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Config);
+    /// ```
+    pub fn max_response_bytes(mut self, bytes: usize) -> Self {
+        self.max_response_bytes = bytes;
         self
     }
 
@@ -384,6 +408,9 @@ impl ClientBuilder {
         if self.max_event_bytes == 0 {
             return Err(Error::config("`max_event_bytes` is zero: no event could be read"));
         }
+        if self.max_response_bytes == 0 {
+            return Err(Error::config("`max_response_bytes` is zero: no reply could be read"));
+        }
         if self.max_in_flight == Some(0) {
             return Err(Error::config("`max_in_flight` is zero: no request could be sent"));
         }
@@ -445,6 +472,7 @@ impl ClientBuilder {
                 idle_timeout: self.idle_timeout,
                 timeout: self.timeout,
                 max_event_bytes: self.max_event_bytes,
+                max_response_bytes: self.max_response_bytes,
             }),
         })
     }
@@ -467,6 +495,7 @@ impl fmt::Debug for ClientBuilder {
             .field("idle_timeout", &self.idle_timeout)
             .field("timeout", &self.timeout)
             .field("max_event_bytes", &self.max_event_bytes)
+            .field("max_response_bytes", &self.max_response_bytes)
             .field("no_proxy", &self.connections.no_proxy)
             .field("proxy", &self.connections.proxy.as_ref().map(|_| ".."))
             .field("root_certificates", &self.connections.roots.len())
@@ -591,6 +620,7 @@ mod tests {
             (base().idle_timeout(Duration::ZERO), "`idle_timeout`"),
             (base().timeout(Duration::ZERO), "`timeout`"),
             (base().max_event_bytes(0), "`max_event_bytes`"),
+            (base().max_response_bytes(0), "`max_response_bytes`"),
         ] {
             let error = builder.build().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config, "{name}");

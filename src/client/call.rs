@@ -18,7 +18,7 @@ use super::auth::is_credential;
 use super::credential::Issued;
 use super::handle::{Client, Endpoint};
 use super::idle::within;
-use super::response::{Answer, MAX_REPLY, Reading, Reply, Secrets};
+use super::response::{Answer, Reading, Reply, Secrets};
 use super::retry::{self, Failure, RetryPolicy, Situation, Verdict};
 use super::transport::{self, Limits, Total};
 use crate::error::{Error, Result, TimeoutPhase};
@@ -299,7 +299,7 @@ impl Call {
 
     fn reading<'a>(&'a self, attempt: &'a Attempt) -> Reading<'a> {
         let secrets = Secrets { headers: &attempt.headers, url: &self.url };
-        Reading { idle: self.idle, cap: MAX_REPLY, secrets }
+        Reading { idle: self.idle, cap: self.max_response_bytes(), secrets }
     }
 
     pub(crate) fn url(&self) -> &Url {
@@ -313,6 +313,11 @@ impl Call {
     /// The total limit, for a reply that is read after the call has returned.
     pub(crate) fn total(&self) -> Option<Total> {
         self.total
+    }
+
+    /// The longest reply that is taken in.
+    pub(crate) fn max_response_bytes(&self) -> usize {
+        self.client.inner.max_response_bytes
     }
 
     /// The longest event that a stream may have.

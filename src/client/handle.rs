@@ -58,6 +58,7 @@ pub(super) struct Inner {
     pub(super) idle_timeout: Duration,
     pub(super) timeout: Option<Duration>,
     pub(super) max_event_bytes: usize,
+    pub(super) max_response_bytes: usize,
 }
 
 impl Client {
@@ -258,6 +259,7 @@ impl fmt::Debug for Client {
             .field("idle_timeout", &inner.idle_timeout)
             .field("timeout", &inner.timeout)
             .field("max_event_bytes", &inner.max_event_bytes)
+            .field("max_response_bytes", &inner.max_response_bytes)
             .finish_non_exhaustive()
     }
 }

@@ -30,7 +30,7 @@ mod transport;
 pub(crate) use call::Retry;
 pub(crate) use handle::Client;
 #[cfg(feature = "testing")]
-pub(crate) use response::MAX_REPLY;
+pub(crate) use response::DEFAULT_MAX_RESPONSE;
 pub(crate) use stream::Rest;
 
 pub use crate::error::TimeoutPhase;

@@ -9,6 +9,7 @@ use reqwest::{Response, Url};
 
 use super::base_url::without_query;
 use super::transport::Incoming;
+use crate::accumulate::too_long;
 use crate::error::{Error, ErrorKind, Result, TimeoutPhase};
 use crate::messages::ApiError;
 use crate::messages::json::{Fields, is_null};
@@ -46,8 +47,8 @@ pub(crate) struct Secrets<'a> {
     pub(crate) url: &'a Url,
 }
 
-/// The longest reply that is taken in.
-pub(crate) const MAX_REPLY: usize = 256 * 1024 * 1024;
+/// The longest reply that is taken in by default.
+pub(crate) const DEFAULT_MAX_RESPONSE: usize = 256 * 1024 * 1024;
 
 impl Reading<'_> {
     /// Lets a 2xx response through and turns every other into its error.
@@ -300,10 +301,6 @@ pub(crate) fn empty(status: StatusCode) -> Error {
         .with_retryable(true)
 }
 
-fn too_long(cap: usize) -> Error {
-    Error::new(ErrorKind::Decode, format!("the reply is longer than {cap} bytes"))
-}
-
 /// The content type without its parameters, in lower case.
 fn media_type(headers: &HeaderMap) -> Option<String> {
     let value = String::from_utf8_lossy(headers.get(CONTENT_TYPE)?.as_bytes()).into_owned();
@@ -389,8 +386,11 @@ mod tests {
     async fn the_cap_is_exact() {
         assert_eq!(json(response(200, JSON, "{   }"), 5).await.unwrap(), "{   }");
         let error = json(response(200, JSON, "{    }"), 5).await.unwrap_err();
-        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Decode, false));
-        assert!(error.to_string().contains("longer than 5 bytes"), "{error}");
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TooLarge, false));
+        assert!(
+            error.to_string().contains("longer than 5 bytes (the limit of `max_response_bytes`)"),
+            "{error}"
+        );
     }
 
     #[tokio::test]

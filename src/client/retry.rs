@@ -85,7 +85,11 @@ pub(crate) fn is_transient(failure: Failure<'_>) -> bool {
     if is_spend_limit(failure) {
         return false;
     }
-    if matches!(failure.kind, ErrorKind::Config | ErrorKind::Credential | ErrorKind::Request) {
+    // A response that was too long is so again, whatever the server thinks of it.
+    if matches!(
+        failure.kind,
+        ErrorKind::Config | ErrorKind::Credential | ErrorKind::Request | ErrorKind::TooLarge
+    ) {
         return false;
     }
     match failure.headers.get("x-should-retry").map(|value| value.as_bytes()) {
@@ -102,7 +106,7 @@ pub(crate) fn is_transient(failure: Failure<'_>) -> bool {
             Some(status) => is_transient_status(status),
             None => failure.error_type.is_some_and(is_transient_type),
         },
-        ErrorKind::Config | ErrorKind::Credential | ErrorKind::Request => false,
+        ErrorKind::Config | ErrorKind::Credential | ErrorKind::Request | ErrorKind::TooLarge => false,
     }
 }
 
@@ -400,7 +404,7 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_verdict() {
-        const KINDS: [(ErrorKind, bool); 8] = [
+        const KINDS: [(ErrorKind, bool); 9] = [
             (ErrorKind::Api, false),
             (ErrorKind::Config, false),
             (ErrorKind::Connect, true),
@@ -408,6 +412,7 @@ mod tests {
             (ErrorKind::Decode, false),
             (ErrorKind::Request, false),
             (ErrorKind::Timeout, true),
+            (ErrorKind::TooLarge, false),
             (ErrorKind::Transport, true),
         ];
         let none = HeaderMap::new();
@@ -418,8 +423,8 @@ mod tests {
         let empty = Failure { kind: ErrorKind::Decode, empty_body: true, ..api(200, &none) };
         assert!(is_transient(empty));
         let should = headers(&[("x-should-retry", "true")]);
-        for kind in [ErrorKind::Config, ErrorKind::Credential, ErrorKind::Request] {
-            assert!(!is_transient(Failure { kind, ..api(200, &should) }));
+        for kind in [ErrorKind::Config, ErrorKind::Credential, ErrorKind::Request, ErrorKind::TooLarge] {
+            assert!(!is_transient(Failure { kind, ..api(200, &should) }), "{kind:?}");
         }
     }
 

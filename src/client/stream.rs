@@ -12,7 +12,7 @@ use reqwest::Url;
 use tracing::Span;
 
 use super::call::{Attempt, Call, Slot};
-use super::response::{self, Answer, MAX_REPLY, Secrets, kept};
+use super::response::{self, Answer, Secrets, kept};
 use super::retry;
 use super::transport::Incoming;
 use crate::accumulate::Accumulator;
@@ -102,7 +102,7 @@ impl MessageStream {
         let mut stream = Self {
             body: Some(body),
             decoder: Decoder::new(call.max_event_bytes()),
-            accumulator: Accumulator::new(MAX_REPLY),
+            accumulator: Accumulator::new(call.max_response_bytes()),
             ready: VecDeque::new(),
             head: Some(Vec::new()),
             outcome: None,

@@ -1,7 +1,7 @@
 //! Recorded streams, read as the client reads them and without a socket.
 
 use crate::accumulate::Accumulator;
-use crate::client::MAX_REPLY;
+use crate::client::DEFAULT_MAX_RESPONSE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::messages::{Message, Parsed, StreamEvent};
 use crate::sse::{DEFAULT_CAP, Decoder};
@@ -9,8 +9,8 @@ use crate::sse::{DEFAULT_CAP, Decoder};
 /// Puts a reply together from the body of a recorded event stream, given in any pieces.
 ///
 /// # Errors
-/// What a client would say of such a stream: it is broken or too long, tells an error, or ends too
-/// early.
+/// What a client with the default limits would say of such a stream: it is broken or too long, tells
+/// an error, or ends too early.
 ///
 /// ```
 /// let body = concat!(
@@ -23,7 +23,7 @@ use crate::sse::{DEFAULT_CAP, Decoder};
 /// ```
 pub fn read_stream<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Message> {
     let mut decoder = Decoder::new(DEFAULT_CAP);
-    let mut accumulator = Accumulator::new(MAX_REPLY);
+    let mut accumulator = Accumulator::new(DEFAULT_MAX_RESPONSE);
     for piece in pieces {
         decoder.push(piece);
         while let Some(frame) = decoder.next()? {

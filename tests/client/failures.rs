@@ -113,7 +113,7 @@ async fn a_reply_that_announces_too_much_is_refused() {
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{{"
     )))
     .await;
-    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Decode, false));
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TooLarge, false));
     assert!(error.to_string().contains("longer than"), "{error}");
 }
 

@@ -4,6 +4,7 @@ mod credentials;
 #[path = "../support/everything.rs"]
 mod everything;
 mod failures;
+mod limits;
 mod proxies;
 mod requests;
 mod retries;

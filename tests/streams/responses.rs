@@ -231,7 +231,7 @@ async fn the_limit_of_an_event_is_exact_and_holds_before_the_event_ends() {
         let error = error_of(events(piece), Some(long.len() - 1)).await;
         assert_eq!(
             (error.kind(), error.status(), error.is_retryable()),
-            (ErrorKind::Decode, Some(200), false)
+            (ErrorKind::TooLarge, Some(200), false)
         );
         let text = format!("longer than {} bytes (the limit of `max_event_bytes`)", long.len() - 1);
         assert!(error.to_string().contains(&text), "{error}");
