@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
+use serde_json::value::RawValue;
 
 use crate::client::retry;
+use crate::messages::rate_limits::RateLimits;
 use crate::messages::{ApiError, ApiErrorType, Message};
 
 /// `Result` with [`Error`].
@@ -218,6 +220,19 @@ impl Error {
         self.api_error().map(|api| api.error_type.as_str())
     }
 
+    /// The API's finest name for the error: `details.error_code`, `ramp_limit_exceeded` for
+    /// instance.
+    #[must_use]
+    pub fn error_code(&self) -> Option<String> {
+        self.api_error().and_then(ApiError::error_code)
+    }
+
+    /// The details of the API's error as JSON, where it gave some. They may quote the request.
+    #[must_use]
+    pub fn details(&self) -> Option<&RawValue> {
+        self.api_error().and_then(|api| api.details.as_deref())
+    }
+
     /// The request id: the header's, else the one of the error body. Give it to support.
     #[must_use]
     pub fn request_id(&self) -> Option<&str> {
@@ -228,6 +243,12 @@ impl Error {
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.inner.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The rate limits as the response told them: on a 429, which of them was reached.
+    #[must_use]
+    pub fn rate_limits(&self) -> RateLimits {
+        RateLimits::from_headers(&self.inner.headers)
     }
 
     /// The reply as far as it came, where a stream broke after its beginning. Calls in it must not

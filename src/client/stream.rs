@@ -17,6 +17,7 @@ use super::retry;
 use super::transport::Incoming;
 use crate::accumulate::Accumulator;
 use crate::error::{Error, ErrorKind, Result, TimeoutPhase};
+use crate::messages::rate_limits::RateLimits;
 use crate::messages::{Delta, Message, Parsed, StreamEvent, json};
 use crate::sse::Decoder;
 use crate::telemetry;
@@ -196,6 +197,12 @@ impl MessageStream {
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.origin.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The rate limits as the response told them, before its first event.
+    #[must_use]
+    pub fn rate_limits(&self) -> RateLimits {
+        RateLimits::from_headers(&self.origin.headers)
     }
 
     fn poll_next_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<StreamEvent>>> {

@@ -12,6 +12,7 @@ use super::freeze::freeze;
 use super::json::{self, Fields};
 use super::open::open_enum;
 use super::param::MessageParam;
+use super::rate_limits::RateLimits;
 use super::usage::Usage;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -228,10 +229,16 @@ impl Message {
         self.header("request-id")
     }
 
-    /// A header of the response, the rate limits (`anthropic-ratelimit-…`) among them.
+    /// A header of the response.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.inner.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The rate limits as the response told them. A message that is read from JSON knows none.
+    #[must_use]
+    pub fn rate_limits(&self) -> RateLimits {
+        RateLimits::from_headers(&self.inner.headers)
     }
 
     /// The whole reply as received.

@@ -34,6 +34,7 @@ pub(crate) mod options;
 pub(crate) mod pairing;
 pub(crate) mod param;
 mod partial;
+pub(crate) mod rate_limits;
 pub(crate) mod request;
 mod tools;
 mod usage;

@@ -6,6 +6,7 @@ mod everything;
 mod failures;
 mod limits;
 mod proxies;
+mod rate_limits;
 mod requests;
 mod retries;
 mod secrets;
