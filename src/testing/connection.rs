@@ -16,6 +16,8 @@ use super::response::{Asked, Step};
 use super::rules::{Setting, violation};
 use super::server::{Next, Settings, Shared};
 
+const MESSAGES: &str = "/v1/messages";
+const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
 const VERSIONS: &[&str] = &["2023-06-01", "2026-10-21"];
 
 pub(super) async fn serve(socket: TcpStream, shared: Arc<Shared>) {
@@ -83,7 +85,7 @@ fn answer(received: Received, shared: &Shared, connection: usize) -> (Asked, Rep
     let body = serde_json::from_slice::<Value>(&received.body);
     let field = |name| body.as_ref().ok().and_then(|body| body.get(name));
     let model = field("model").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let stream = field("stream") == Some(&Value::Bool(true));
+    let stream = field("stream") == Some(&Value::Bool(true)) && !counts(&received);
     let compacts = field("compaction").is_some_and(|field| !field.is_null());
     let (request, next) = shared.record(received, connection, |settings, received| {
         refusal(settings, received, body.as_ref().map_err(ToString::to_string))
@@ -109,8 +111,8 @@ fn refusal(
     let refuse = |status, error_type: &str, message: String| {
         Some((Reply::error(status, error_type, message.as_str()), message))
     };
-    let path = received.path.split('?').next().unwrap_or_default();
-    if !path.ends_with("/v1/messages") {
+    let path = path(received);
+    if !path.ends_with(MESSAGES) && !counts(received) {
         return refuse(404, "not_found_error", format!("Not found: {path}"));
     }
     if received.method != "POST" {
@@ -132,6 +134,15 @@ fn refusal(
     judged.err().and_then(|message| refuse(400, "invalid_request_error", message))
 }
 
+/// The path without its query.
+fn path(received: &Received) -> &str {
+    received.path.split('?').next().unwrap_or_default()
+}
+
+fn counts(received: &Received) -> bool {
+    path(received).ends_with(COUNT_TOKENS)
+}
+
 fn judge(settings: &Settings, received: &Received, body: Result<&Value, String>) -> Result<(), String> {
     let version = received.header("anthropic-version").ok_or("anthropic-version: header is required")?;
     if !VERSIONS.contains(&version) {
@@ -144,6 +155,7 @@ fn judge(settings: &Settings, received: &Received, body: Result<&Value, String>)
     }
     let setting = Setting {
         betas: received.header_list("anthropic-beta"),
+        counts: counts(received),
         old_version: version == "2023-06-01",
         allowed: &settings.allowed,
         paused: &settings.paused,

@@ -7,11 +7,12 @@
 //!
 //! A reply is data. It can be slow, be held until the test opens a [`Gate`], be cut off after any
 //! byte, or not be HTTP at all; nothing needs a sleep to prove an order. A request with
-//! `"stream": true` gets its message as an event stream.
+//! `"stream": true` gets its message as an event stream. `/v1/messages/count_tokens` is served too,
+//! from the same script, and by rules of its own: fields of a reply are refused.
 //!
 //! | to | use |
 //! | --- | --- |
-//! | answer | [`Reply::text`], [`Reply::tool_use`], [`Reply::message`], [`Reply::json_text`] |
+//! | answer | [`Reply::text`], [`Reply::tool_use`], [`Reply::message`], [`Reply::json_text`], [`Reply::token_count`] |
 //! | fail | [`Reply::error`], [`Reply::raw`], [`Reply::garbage`], [`Reply::cut_after`], [`Reply::reset_after`] |
 //! | stream | [`Reply::events`], [`Reply::sse`], [`Reply::in_pieces`], [`Reply::close`] |
 //! | wait | [`Reply::delay`], [`Reply::hold`], [`Reply::hold_after`], [`Reply::hold_after_events`], [`Server::wait_for_requests`], [`Server::wait_for_open_connections`] |

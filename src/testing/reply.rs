@@ -123,6 +123,12 @@ impl Reply {
         Self::of(Kind::JsonText(text.into()))
     }
 
+    /// The answer to a request that counts tokens. One with more fields is
+    /// [`json_text`](Self::json_text).
+    pub fn token_count(input_tokens: u64) -> Self {
+        Self::json_text(json!({"input_tokens": input_tokens}).to_string())
+    }
+
     /// An error as the API tells it: `{"type":"error","error":{…},"request_id":"req_N"}`.
     pub fn error(status: u16, error_type: impl Into<String>, message: impl Into<String>) -> Self {
         Self::of(Kind::Error { status, error_type: error_type.into(), message: message.into() })

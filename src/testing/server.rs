@@ -70,8 +70,8 @@ impl Server {
         Self { url: format!("http://{address}"), shared, _accepting: accepting }
     }
 
-    /// Switches all rules of the API off. A body still has to be JSON, and the path
-    /// `/v1/messages`.
+    /// Switches all rules of the API off. A body still has to be JSON, and the path `/v1/messages` or
+    /// `/v1/messages/count_tokens`.
     #[must_use]
     pub fn lenient(self) -> Self {
         self.shared.lock().settings.lenient = true;

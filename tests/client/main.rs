@@ -1,5 +1,6 @@
 //! The client over real sockets.
 
+mod count_rules;
 mod credentials;
 #[path = "../support/everything.rs"]
 mod everything;

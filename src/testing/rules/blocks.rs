@@ -20,7 +20,7 @@ const REPLY_ONLY: &[&str] = &[
 pub(super) fn in_user(block: &Object, kind: &str, path: &str, setting: &Setting<'_>) -> Verdict {
     match kind {
         "text" => user_text(block, path, setting),
-        "image" => media::image(block, path),
+        "image" => media::image(block, path, setting),
         "document" => media::document(block, path, setting),
         "search_result" => search_result(block, path, setting),
         "container_upload" => require_text(block, "file_id", path).map(drop),
@@ -49,7 +49,7 @@ pub(super) fn in_assistant(block: &Object, kind: &str, path: &str, setting: &Set
             Err(format!("{path}: `document` blocks are not permitted in `assistant` messages"))
         }
         "document" => media::document(block, path, setting),
-        "image" => media::image(block, path),
+        "image" => media::image(block, path, setting),
         "tool_result" | "search_result" => {
             Err(format!("{path}: `{kind}` blocks can only be in `user` messages"))
         }
@@ -170,7 +170,7 @@ fn tool_result(block: &Object, path: &str, setting: &Setting<'_>) -> Verdict {
         let kind = text(part, "type").ok_or_else(|| format!("{path}.type: Field required"))?;
         match kind {
             "text" => user_text(part, &path, setting)?,
-            "image" => media::image(part, &path)?,
+            "image" => media::image(part, &path, setting)?,
             "document" => media::document(part, &path, setting)?,
             "search_result" => search_result(part, &path, setting)?,
             "tool_reference" => require_text(part, "tool_name", &path).map(drop)?,

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use super::request::NOT_COUNTED;
 use super::{Object, Setting, Verdict, blocks, list, require_text, text};
 
 type Magic = fn(&[u8]) -> bool;
@@ -15,9 +16,9 @@ const IMAGES: &[(&str, Magic)] = &[
     ("image/webp", |bytes| bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP")),
 ];
 
-pub(super) fn image(block: &Object, path: &str) -> Verdict {
+pub(super) fn image(block: &Object, path: &str, setting: &Setting<'_>) -> Verdict {
     let path = format!("{path}.image.source");
-    let source = source(block, &path)?;
+    let source = source(block, &path, setting)?;
     match text(source, "type") {
         Some("base64") => base64_image(source, &format!("{path}.base64")),
         Some("url") => require_text(source, "url", &path).map(drop),
@@ -50,7 +51,7 @@ fn base64_image(source: &Object, path: &str) -> Verdict {
 
 pub(super) fn document(block: &Object, path: &str, setting: &Setting<'_>) -> Verdict {
     let path = format!("{path}.document.source");
-    let source = source(block, &path)?;
+    let source = source(block, &path, setting)?;
     match text(source, "type") {
         Some("base64") => {
             if text(source, "media_type") != Some("application/pdf") {
@@ -79,12 +80,18 @@ fn content(source: &Object, path: &str, setting: &Setting<'_>) -> Verdict {
     list(source, "content").iter().enumerate().try_for_each(|(index, block)| {
         let path = format!("{path}.content.{index}");
         match block.as_object() {
-            Some(object) if text(object, "type") == Some("image") => image(object, &path),
+            Some(object) if text(object, "type") == Some("image") => image(object, &path, setting),
             _ => blocks::plain_text(block, &path, setting),
         }
     })
 }
 
-fn source<'a>(block: &'a Object, path: &str) -> Result<&'a Object, String> {
-    block.get("source").and_then(Value::as_object).ok_or_else(|| format!("{path}: Field required"))
+fn source<'a>(block: &'a Object, path: &str, setting: &Setting<'_>) -> Result<&'a Object, String> {
+    let source =
+        block.get("source").and_then(Value::as_object).ok_or_else(|| format!("{path}: Field required"))?;
+    match text(source, "type") {
+        Some("file") if setting.counts => Err(format!("{path}: File sources {NOT_COUNTED}")),
+        Some("url") if setting.counts => Err(format!("{path}: URL sources {NOT_COUNTED}")),
+        _ => Ok(source),
+    }
 }

@@ -27,6 +27,8 @@ type Object = Map<String, Value>;
 #[derive(Debug, Default)]
 pub(super) struct Setting<'a> {
     pub(super) betas: Vec<&'a str>,
+    /// The request asks how many tokens it has, and for no reply.
+    pub(super) counts: bool,
     /// The request names `2023-06-01`.
     pub(super) old_version: bool,
     /// Fields that pass without being known: `name` at the top level, `tools.name` in a tool.

@@ -28,7 +28,9 @@ pub(super) fn check(turns: &[Turn<'_>], body: &Object, setting: &Setting<'_>) ->
         }
     }
     provided(&open, body)?;
-    pending_container(turns, body)?;
+    if !setting.counts {
+        pending_container(turns, body)?;
+    }
     ending(turns.last(), body, setting)
 }
 

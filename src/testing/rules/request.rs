@@ -23,6 +23,21 @@ const FIELDS: &[&str] = &[
     "inference_geo",
     "diagnostics",
 ];
+/// Fields of a reply that does not come where tokens are counted.
+const REPLY_FIELDS: &[&str] = &[
+    "max_tokens",
+    "stop_sequences",
+    "stream",
+    "metadata",
+    "container",
+    "service_tier",
+    "inference_geo",
+    "diagnostics",
+    "fallbacks",
+    "fallback_credit_token",
+    "thread",
+    "billing_policy",
+];
 const SAMPLING: &[&str] = &["temperature", "top_p", "top_k"];
 /// Fields that exist only with a beta header, by the beginnings of its values.
 const BETA_FIELDS: &[(&str, &[&str])] = &[
@@ -35,10 +50,15 @@ const BETA_FIELDS: &[(&str, &[&str])] = &[
     ("billing_policy", &["user-profiles-billing-"]),
 ];
 
+/// The end of what the API says of input that it does not count.
+pub(super) const NOT_COUNTED: &str = "are not supported in the token counting endpoint";
+
 pub(super) fn check(body: &Object, setting: &Setting<'_>) -> Verdict {
     unknown_fields(body, setting)?;
     let model = model(body)?;
-    max_tokens(body, model)?;
+    if !setting.counts {
+        max_tokens(body, model)?;
+    }
     simple_fields(body)?;
     system(body, setting)?;
     thinking(body, model, setting)?;
@@ -59,9 +79,13 @@ fn unknown_fields(body: &Object, setting: &Setting<'_>) -> Verdict {
         let known = FIELDS.contains(&name)
             || (setting.old_version && SAMPLING.contains(&name))
             || beta.is_some_and(|(_, betas)| setting.beta(betas));
+        let known = known && !(setting.counts && REPLY_FIELDS.contains(&name));
         if !known && !setting.allows(name) {
             return Err(format!("{name}: Extra inputs are not permitted"));
         }
+    }
+    if setting.counts && present(body, "mcp_servers").is_some() {
+        return Err(format!("mcp_servers: MCP servers {NOT_COUNTED}"));
     }
     Ok(())
 }
@@ -198,7 +222,7 @@ fn budget(thinking: &Object, body: &Object, setting: &Setting<'_>) -> Verdict {
         return Err("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024".into());
     }
     let most = body.get("max_tokens").and_then(Value::as_u64).unwrap_or_default();
-    if budget >= most && !setting.beta(&["interleaved-thinking-"]) {
+    if budget >= most && !setting.counts && !setting.beta(&["interleaved-thinking-"]) {
         return Err("`max_tokens` must be greater than `thinking.budget_tokens`".into());
     }
     Ok(())
