@@ -77,9 +77,8 @@
 //!
 //! # What is missing
 //!
-//! HTTP dates in `retry-after`, MCP servers as tools, hooks that approve calls, token
-//! counting, batches, files, models, helpers for the prompt cache beyond `cached`, and handlers for
-//! the members of toolsets.
+//! HTTP dates in `retry-after`, MCP servers as tools, hooks that approve calls, batches, files,
+//! models, helpers for the prompt cache beyond `cached`, and handlers for the members of toolsets.
 //!
 //! # Guides
 //!

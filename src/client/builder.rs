@@ -356,7 +356,7 @@ impl ClientBuilder {
     }
 
     /// Whether a rate limit (429) that one call meets holds back the others for the same model; on
-    /// by default.
+    /// by default. Counting tokens has limits of its own, and holds back no replies.
     ///
     /// They wait as long as the server told that call to wait, do not spend an attempt, and then go
     /// out one after another: one at once, and every half second twice as many as before. A wait

@@ -25,6 +25,7 @@ mod idle;
 mod response;
 pub(crate) mod retry;
 pub(crate) mod stream;
+mod tokens;
 mod transport;
 
 pub(crate) use call::Retry;

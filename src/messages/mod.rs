@@ -36,6 +36,7 @@ pub(crate) mod param;
 mod partial;
 pub(crate) mod rate_limits;
 pub(crate) mod request;
+mod token_count;
 mod tools;
 mod usage;
 
@@ -59,5 +60,6 @@ pub use message::{Container, StopDetails};
 pub use pairing::OpenCall;
 pub use param::IntoContent;
 pub use partial::PartialInput;
+pub use token_count::TokenCount;
 pub use tools::{Effort, ToolChoice};
 pub use usage::Usage;

@@ -36,21 +36,9 @@ impl Usage {
     pub(crate) fn from_raw(raw: &RawValue) -> Self {
         let mut usage = Self::default();
         if let Some(fields) = Fields::parse(raw.get()) {
-            usage.read("", &fields, MAX_DEPTH);
+            each_counter(&fields, &mut |path, count| *usage.slot(path) = count);
         }
         usage
-    }
-
-    fn read(&mut self, path: &str, fields: &Fields<'_>, depth: usize) {
-        for (name, value) in fields.iter() {
-            if json::is_object(value) {
-                if let Some(inner) = Fields::parse(value.get()).filter(|_| depth > 0) {
-                    self.read(&format!("{path}{name}."), &inner, depth - 1);
-                }
-            } else if let Some(count) = counter(value) {
-                *self.slot(&format!("{path}{name}")) = count;
-            }
-        }
     }
 
     /// All input: uncached, written to the cache and read from it.
@@ -86,6 +74,23 @@ impl Usage {
                 });
                 &mut self.other[at].1
             }
+        }
+    }
+}
+
+/// Gives every counter by its path, those inside of objects too.
+pub(super) fn each_counter(fields: &Fields<'_>, give: &mut impl FnMut(&str, u64)) {
+    read("", fields, MAX_DEPTH, give);
+}
+
+fn read(path: &str, fields: &Fields<'_>, depth: usize, give: &mut impl FnMut(&str, u64)) {
+    for (name, value) in fields.iter() {
+        if json::is_object(value) {
+            if let Some(inner) = Fields::parse(value.get()).filter(|_| depth > 0) {
+                read(&format!("{path}{name}."), &inner, depth - 1, give);
+            }
+        } else if let Some(count) = counter(value) {
+            give(&format!("{path}{name}"), count);
         }
     }
 }

@@ -15,6 +15,7 @@ mod server;
 mod timeouts;
 #[cfg(any(feature = "rustls-tls", feature = "native-tls"))]
 mod tls;
+mod tokens;
 
 use agentloop::{Client, ClientBuilder};
 use server::Server;
