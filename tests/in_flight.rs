@@ -1,11 +1,12 @@
 //! The limit of requests in flight, and the cool-down after a rate limit.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop::client::TimeoutPhase;
 use agentloop::testing::{Gate, Reply, Server};
-use agentloop::{Client, ClientBuilder, MessageRequest, RunEvent, Tool, ToolRunner};
+use agentloop::{Client, ClientBuilder, MessageRequest, RunError, RunEvent, Tool, ToolRunner};
 use serde_json::json;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -141,11 +142,9 @@ async fn nested_agents_share_one_place() {
     }
 }
 
-fn ask(
-    client: Client,
-    depth: u32,
-    streamed: bool,
-) -> std::pin::Pin<Box<dyn Future<Output = Result<String, agentloop::RunError>> + Send>> {
+type Answer = Pin<Box<dyn Future<Output = Result<String, RunError>> + Send>>;
+
+fn ask(client: Client, depth: u32, streamed: bool) -> Answer {
     Box::pin(async move {
         let inner = client.clone();
         let tool =
@@ -155,7 +154,7 @@ fn ask(
             });
         let runner = if depth > 0 { ToolRunner::new().tool(tool) } else { ToolRunner::new() };
         let runner = if streamed { runner.on_event(|_| {}) } else { runner };
-        Ok(runner.run(&client, request("Hi")).await?.text().to_owned())
+        Ok(runner.run(&client, request("Hi")).await?.text())
     })
 }
 

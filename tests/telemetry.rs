@@ -26,11 +26,14 @@ struct Seen {
     closed: bool,
 }
 
+/// The text of an event, and the span that it was told in.
+type Told = (String, Option<u64>);
+
 /// Keeps every span of the crate, and which span each of its events was in.
 #[derive(Clone, Default)]
 struct Recorder {
     spans: Arc<Mutex<BTreeMap<u64, Seen>>>,
-    events: Arc<Mutex<Vec<(String, Option<u64>)>>>,
+    events: Arc<Mutex<Vec<Told>>>,
     next: Arc<AtomicU64>,
     references: Arc<Mutex<BTreeMap<u64, usize>>>,
 }

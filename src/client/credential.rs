@@ -62,7 +62,8 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Where a client gets its credentials from; made by [`Auth::provider`].
+/// Where a client gets its credentials from; made by
+/// [`Auth::provider`](super::Auth::provider).
 #[derive(Clone)]
 pub struct Provider {
     fetch: Arc<Fetch>,

@@ -26,7 +26,11 @@ fn counted(server: &Server, lifetime: Option<Duration>) -> (Client, Arc<AtomicU3
     let auth = Auth::provider(move || {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
         let token = Token::bearer(format!("token-{number}"));
-        async move { Ok::<_, io::Error>(lifetime.map_or(token.clone(), |lifetime| token.expires_in(lifetime))) }
+        let token = match lifetime {
+            Some(lifetime) => token.expires_in(lifetime),
+            None => token,
+        };
+        async move { Ok::<_, io::Error>(token) }
     });
     (builder(server).auth(auth).build().unwrap(), asked)
 }
