@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::messages::content::is_call;
 use crate::messages::json::{self, Fields};
+use crate::messages::json_check::is_value;
 use crate::messages::{
     BrokenInput, ContentBlock, Delta, Message, MessageDelta, StopReason, StreamEvent, TextDelta, TextField,
 };
@@ -301,9 +302,13 @@ impl Block {
     /// take it for an input.
     fn settle_input(&mut self) -> Result<()> {
         let input = std::mem::take(&mut self.input);
+        if is_value(&input) {
+            self.fields()?.set("input", Value::Input(input));
+            return Ok(());
+        }
         let value = match serde_json::from_str::<&RawValue>(&input) {
-            Ok(value) if value.get().len() < input.len() => Value::Json(value.to_owned()),
-            Ok(_) => Value::Input(input),
+            // Spaces around it do not belong to it.
+            Ok(value) => Value::Json(value.to_owned()),
             Err(_) if input.trim().is_empty() => {
                 if !is_call(&self.kind) {
                     return Ok(());

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::content::ContentBlock;
-use super::json::{self, Fields, Str};
+use super::json::{self, Fields};
 use super::message::{Message, StopReason};
+use super::text_delta::TextDelta;
 use super::usage::Usage;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -125,24 +125,6 @@ pub(crate) enum Parsed<'a> {
     Empty,
 }
 
-/// A delta that adds text to a field of its block. Most events are of this kind, so it is read in
-/// one pass and borrows from its frame.
-#[derive(Debug)]
-pub(crate) struct TextDelta<'a> {
-    pub(crate) index: usize,
-    pub(crate) field: TextField,
-    pub(crate) text: Cow<'a, str>,
-    estimated_tokens: Option<u64>,
-}
-
-/// Where a [`TextDelta`] adds its text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TextField {
-    Input,
-    Text,
-    Thinking,
-}
-
 impl StreamEvent {
     /// Reads a frame. `type` inside the data names the event, else the frame's own name does.
     pub(crate) fn parse<'a>(event: &str, data: &'a str) -> Result<Parsed<'a>> {
@@ -179,7 +161,7 @@ impl StreamEvent {
         Self::known(&kind, &fields, data).map(Parsed::Event)
     }
 
-    fn known(kind: &str, fields: &Fields<'_>, data: &str) -> Result<Self> {
+    pub(super) fn known(kind: &str, fields: &Fields<'_>, data: &str) -> Result<Self> {
         let index = || {
             let index = fields.get("index").and_then(|index| index.get().parse::<usize>().ok());
             index.ok_or_else(|| bad(kind, "has no `index`"))
@@ -250,57 +232,6 @@ fn started(json: &RawValue) -> ContentBlock {
             ContentBlock::from_raw(&json::with_field(json.get(), "input", "{}"))
         }
         _ => block,
-    }
-}
-
-impl<'a> TextDelta<'a> {
-    /// Reads the usual form. Everything else, faults among it, is for the long way.
-    fn parse(data: &'a str) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Wire<'a> {
-            #[serde(rename = "type", borrow)]
-            kind: Str<'a>,
-            index: usize,
-            #[serde(borrow)]
-            delta: WireDelta<'a>,
-        }
-
-        #[derive(Deserialize)]
-        struct WireDelta<'a> {
-            #[serde(rename = "type", borrow)]
-            kind: Str<'a>,
-            #[serde(borrow)]
-            text: Option<Str<'a>>,
-            #[serde(borrow)]
-            partial_json: Option<Str<'a>>,
-            #[serde(borrow)]
-            thinking: Option<Str<'a>>,
-            estimated_tokens: Option<u64>,
-        }
-
-        let Wire { kind, index, delta } = serde_json::from_str(data).ok()?;
-        if kind.0 != "content_block_delta" {
-            return None;
-        }
-        let (field, text) = match &*delta.kind.0 {
-            "text_delta" => (TextField::Text, delta.text?),
-            "input_json_delta" => (TextField::Input, delta.partial_json?),
-            "thinking_delta" => (TextField::Thinking, delta.thinking?),
-            _ => return None,
-        };
-        Some(Self { index, field, text: text.0, estimated_tokens: delta.estimated_tokens })
-    }
-
-    /// The event that the caller gets.
-    pub(crate) fn into_event(self) -> StreamEvent {
-        let Self { index, field, text, estimated_tokens } = self;
-        let text = text.into_owned();
-        let delta = match field {
-            TextField::Input => Delta::InputJson(text),
-            TextField::Text => Delta::Text(text),
-            TextField::Thinking => Delta::Thinking { thinking: text, estimated_tokens },
-        };
-        StreamEvent::ContentBlockDelta { index, delta }
     }
 }
 
@@ -459,39 +390,6 @@ mod tests {
             assert!(error.contains(word), "{data}: {error}");
         }
         assert!(parse("ping", "{oops").unwrap_err().contains("ping is not a JSON object"));
-    }
-
-    /// What is read in one pass is what the long way reads.
-    #[test]
-    fn the_short_way_is_the_long_one() {
-        let mut short = 0;
-        for delta in [
-            r#"{"type":"text_delta","text":"a"}"#,
-            r#"{"text":"\u00e9\n","new":[{}],"type":"text_delta"}"#,
-            r#"{"type":"input_json_delta","partial_json":"{\"a\":"}"#,
-            r#"{"type":"thinking_delta","thinking":"","estimated_tokens":3}"#,
-            r#"{"type":"thinking_delta","thinking":"x","estimated_tokens":null}"#,
-            // These take the long way.
-            r#"{"type":"text_delta","text":"\ud83d"}"#,
-            r#"{"type":"text_delta","text":"a","text":"b"}"#,
-            r#"{"type":"thinking_delta","thinking":"x","estimated_tokens":1.5}"#,
-            r#"{"type":"thinking_delta","estimated_tokens":1}"#,
-            r#"{"type":"signature_delta","signature":"s"}"#,
-        ] {
-            let data = format!(r#"{{"index":3,"type":"content_block_delta","delta":{delta},"more":1}}"#);
-            let fields = Fields::parse(&data).unwrap();
-            let long = StreamEvent::known("content_block_delta", &fields, &data).unwrap();
-            let parsed = match StreamEvent::parse("content_block_delta", &data).unwrap() {
-                Parsed::Text(delta) => {
-                    short += 1;
-                    delta.into_event()
-                }
-                Parsed::Event(event) => event,
-                other => panic!("{other:?}"),
-            };
-            assert_eq!(format!("{parsed:?}"), format!("{long:?}"));
-        }
-        assert_eq!(short, 5);
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub(crate) mod facts;
 pub(crate) mod freeze;
 pub(crate) mod image;
 pub(crate) mod json;
+pub(crate) mod json_check;
 pub(crate) mod message;
 mod open;
 pub(crate) mod options;
@@ -36,16 +37,18 @@ pub(crate) mod param;
 mod partial;
 pub(crate) mod rate_limits;
 pub(crate) mod request;
+mod text_delta;
 mod token_count;
 mod tools;
 mod usage;
 
 pub(crate) use content::ContentBlock;
 pub(crate) use conversation::Conversation;
-pub(crate) use event::{Parsed, TextDelta, TextField};
+pub(crate) use event::Parsed;
 pub(crate) use message::{BrokenInput, Message, StopReason};
 pub(crate) use param::MessageParam;
 pub(crate) use request::MessageRequest;
+pub(crate) use text_delta::{TextDelta, TextField};
 
 pub use api_error::{ApiError, ApiErrorType};
 pub use content::{
