@@ -1,7 +1,6 @@
 //! Events in, the reply out: the partial one at any time, the whole one at the end. No IO.
 
 use std::io;
-use std::ops::Range;
 
 use serde_json::value::RawValue;
 
@@ -17,7 +16,7 @@ use crate::messages::{
 ///
 /// It is built as the JSON that a plain reply would have: the fields of the start in their order,
 /// each block as its start event had it, and what the deltas say in its place.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Accumulator {
     /// The fields of the message, `None` until it begins.
     message: Option<Object>,
@@ -26,9 +25,22 @@ pub(crate) struct Accumulator {
     stop_reason: Option<StopReason>,
     /// The stop reason came, and no block began behind it.
     ended: bool,
+    /// The JSON of the first blocks, which are closed.
+    written: Written,
     /// How many bytes came, and how many may.
     size: usize,
     cap: usize,
+}
+
+/// The beginning of the reply's JSON: blocks are long, and each is copied once.
+#[derive(Clone, Debug, Default)]
+struct Written {
+    json: String,
+    /// How long the part before the first block is. It may still change.
+    head: usize,
+    /// How many blocks there are.
+    blocks: usize,
+    broken: Vec<BrokenInput>,
 }
 
 #[derive(Clone, Debug)]
@@ -65,7 +77,15 @@ enum Value {
 impl Accumulator {
     /// An accumulator that takes up to `cap` bytes.
     pub(crate) fn new(cap: usize) -> Self {
-        Self { message: None, blocks: Vec::new(), stop_reason: None, ended: false, size: 0, cap }
+        Self {
+            message: None,
+            blocks: Vec::new(),
+            stop_reason: None,
+            ended: false,
+            written: Written::default(),
+            size: 0,
+            cap,
+        }
     }
 
     /// Takes an event in.
@@ -111,7 +131,19 @@ impl Accumulator {
                 open(&mut self.blocks, *index, delta.kind())?.add(delta)?;
                 self.grow(delta.len())
             }
-            StreamEvent::ContentBlockStop { index } => open(&mut self.blocks, *index, event.kind())?.close(),
+            StreamEvent::ContentBlockStop { index } => {
+                open(&mut self.blocks, *index, event.kind())?.close()?;
+                if self.written.head == 0 {
+                    self.written.begin(message);
+                }
+                while let Some(block) = self.blocks.get_mut(self.written.blocks)
+                    && block.closed
+                {
+                    self.written.add(block)?;
+                    block.fields = None;
+                }
+                Ok(())
+            }
             StreamEvent::MessageDelta(delta) => {
                 let usage = message.end(delta)?;
                 self.stop_reason = message.text("stop_reason").map(|reason| StopReason::from(&*reason));
@@ -176,14 +208,14 @@ impl Accumulator {
 
     /// The reply as far as it came; `None` until it begins.
     pub(crate) fn snapshot(&self) -> Option<Message> {
-        self.message.as_ref().and_then(|message| self.render(message).ok())
+        self.message.as_ref().and_then(|message| self.render(message, self.written.clone()).ok())
     }
 
-    /// The whole reply, once the stream said that it is whole.
+    /// The whole reply, once the stream said that it is whole. The accumulator is of no use then.
     ///
     /// # Errors
     /// The reply did not begin, or a block is open although no limit cut the reply off.
-    pub(crate) fn finish(&self) -> Result<Message> {
+    pub(crate) fn finish(&mut self) -> Result<Message> {
         let Some(message) = &self.message else {
             return Err(no_reply("it ended before it began"));
         };
@@ -191,7 +223,10 @@ impl Accumulator {
             Some(index) if !self.may_be_cut() => {
                 Err(no_reply(&format!("it ended while block {index} was open")))
             }
-            _ => self.render(message),
+            _ => {
+                let written = std::mem::take(&mut self.written);
+                self.render(message, written)
+            }
         }
     }
 
@@ -201,37 +236,39 @@ impl Accumulator {
         matches!(self.stop_reason, Some(MaxTokens | ModelContextWindowExceeded | Refusal | Other(_)))
     }
 
-    fn render(&self, message: &Object) -> Result<Message> {
-        let mut broken = Vec::new();
-        // The message itself, and the same without its content, which need not be read again.
-        let (mut json, mut rest) = (String::with_capacity(self.size), String::new());
-        json.push('{');
-        rest.push('{');
-        let mut content = Range::default();
-        for (at, (name, value)) in message.fields.iter().enumerate() {
-            begin_field(&mut json, at, name);
-            if &**name != "content" {
-                let others = rest.len() - 1;
-                begin_field(&mut rest, others, name);
-                value.write(&mut json);
-                value.write(&mut rest);
-                continue;
-            }
-            content.start = json.len();
-            json.push('[');
-            for (index, block) in self.blocks.iter().enumerate() {
-                if index > 0 {
-                    json.push(',');
-                }
-                let place = block.write(&mut json)?;
-                broken.extend(place.map(|place| BrokenInput { block: index, place }));
-            }
-            json.push(']');
-            content.end = json.len();
+    /// Puts what is missing around what is written.
+    fn render(&self, message: &Object, mut written: Written) -> Result<Message> {
+        written.begin(message);
+        for block in &self.blocks[written.blocks..] {
+            written.add(block)?;
         }
-        json.push('}');
-        rest.push('}');
-        Ok(Message::assembled(json, content, &rest).with_broken_inputs(broken))
+        let Written { mut json, head, broken, .. } = written;
+        json.push(']');
+        let content = head - 1..json.len();
+        message.write_after_content(&mut json);
+        json.shrink_to_fit();
+        Ok(Message::assembled(json, content, &message.without_content()).with_broken_inputs(broken))
+    }
+}
+
+impl Written {
+    /// Writes the part before the first block, again if the message has changed.
+    fn begin(&mut self, message: &Object) {
+        let head = message.up_to_content();
+        if self.json.get(..self.head) != Some(&head) {
+            self.json.replace_range(..self.head, &head);
+            self.head = head.len();
+        }
+    }
+
+    fn add(&mut self, block: &Block) -> Result<()> {
+        if self.blocks > 0 {
+            self.json.push(',');
+        }
+        let place = block.write(&mut self.json)?;
+        self.broken.extend(place.map(|place| BrokenInput { block: self.blocks, place }));
+        self.blocks += 1;
+        Ok(())
     }
 }
 
@@ -444,11 +481,37 @@ impl Object {
 
     fn write(&self, json: &mut String) {
         json.push('{');
-        for (at, (name, value)) in self.fields.iter().enumerate() {
-            begin_field(json, at, name);
-            value.write(json);
-        }
+        write_fields(json, &self.fields);
         json.push('}');
+    }
+
+    /// Where a message has its content. Of equal names the last counts.
+    fn content(&self) -> usize {
+        self.fields.iter().rposition(|(name, _)| &**name == "content").unwrap_or(self.fields.len())
+    }
+
+    /// What a message's JSON begins with, the bracket of its content at the end.
+    fn up_to_content(&self) -> String {
+        let mut json = String::from("{");
+        let before = self.fields[..self.content()].iter().filter(|(name, _)| &**name != "content");
+        write_fields(&mut json, before);
+        begin_field(&mut json, "content");
+        json.push('[');
+        json
+    }
+
+    /// Writes what follows on a message's content.
+    fn write_after_content(&self, json: &mut String) {
+        write_fields(json, self.fields.iter().skip(self.content() + 1));
+        json.push('}');
+    }
+
+    /// The JSON of a message but for its content.
+    fn without_content(&self) -> String {
+        let mut json = String::from("{");
+        write_fields(&mut json, self.fields.iter().filter(|(name, _)| &**name != "content"));
+        json.push('}');
+        json
     }
 }
 
@@ -472,8 +535,15 @@ impl Value {
     }
 }
 
-fn begin_field(json: &mut String, at: usize, name: &str) {
-    if at > 0 {
+fn write_fields<'a>(json: &mut String, fields: impl IntoIterator<Item = &'a (Box<str>, Value)>) {
+    for (name, value) in fields {
+        begin_field(json, name);
+        value.write(json);
+    }
+}
+
+fn begin_field(json: &mut String, name: &str) {
+    if !json.ends_with('{') {
         json.push(',');
     }
     write_text(json, name);
@@ -900,10 +970,10 @@ mod tests {
         );
         assert_eq!((reply.usage().input_tokens, reply.usage().output_tokens), (9, 96));
 
-        let bare =
+        let mut bare =
             accumulated([START, r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#]).unwrap();
         assert_eq!(bare.finish().unwrap().usage().output_tokens, 3);
-        let none = accumulated([r#"{"type":"message_start","message":{}}"#, &end("end_turn")]).unwrap();
+        let mut none = accumulated([r#"{"type":"message_start","message":{}}"#, &end("end_turn")]).unwrap();
         assert_eq!(
             none.finish().unwrap().json(),
             r#"{"content":[],"stop_reason":"end_turn","stop_sequence":null,"usage":{"output_tokens":7}}"#
@@ -928,6 +998,34 @@ mod tests {
         let reply = accumulated([&*begun, &more, &stop(1), &end("end_turn")]).unwrap().finish().unwrap();
         assert_eq!(reply.content_json(), r#"[{"type":"text","text":"a"},{"type":"text","text":"b"}]"#);
         assert!(accumulated([&*begun, &start(0, r#"{"type":"text"}"#)]).is_err());
+    }
+
+    #[test]
+    fn what_stands_before_the_content_may_change_behind_the_first_blocks() {
+        let fallback = start(1, r#"{"type":"fallback","to":{"model":"a longer name"}}"#);
+        let late = start(2, r#"{"type":"text","text":"b"}"#);
+        let first = start(0, r#"{"type":"text","text":"a"}"#);
+        let stops = [stop(0), stop(1), stop(2)];
+        let [stop_0, stop_1, stop_2] = &stops;
+        let end = end("end_turn");
+        for events in [
+            [START, &first, stop_0, &fallback, stop_1, &late, stop_2],
+            [START, &first, &fallback, &late, stop_2, stop_0, stop_1],
+            [START, &first, &fallback, stop_1, stop_0, &late, stop_2],
+        ] {
+            let reply = accumulated(events.into_iter().chain([&*end])).unwrap().finish().unwrap();
+            let read = Message::from_json(reply.json()).unwrap();
+            assert_eq!((reply.model(), read.model(), read.id()), ("a longer name", "a longer name", "m1"));
+            assert_eq!(
+                reply.content_json(),
+                r#"[{"type":"text","text":"a"},{"type":"fallback","to":{"model":"a longer name"}},{"type":"text","text":"b"}]"#
+            );
+            assert_eq!(read.content_json(), reply.content_json());
+        }
+        let twice =
+            r#"{"type":"message_start","message":{"content":[{"x":1}],"id":"m","content":[],"new":1}}"#;
+        let reply = accumulated([twice, &first, &stops[0]]).unwrap().finish().unwrap();
+        assert_eq!(reply.json(), r#"{"id":"m","content":[{"type":"text","text":"a"}],"new":1}"#);
     }
 
     #[test]
@@ -980,7 +1078,8 @@ mod tests {
             ("stop_sequence", false),
             ("compaction", false),
         ] {
-            let accumulator = accumulated([START, &begun, &input(r#"{"path":"a""#), &end(reason)]).unwrap();
+            let mut accumulator =
+                accumulated([START, &begun, &input(r#"{"path":"a""#), &end(reason)]).unwrap();
             assert!(!accumulator.is_whole());
             match accumulator.finish() {
                 Ok(reply) => {

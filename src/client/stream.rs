@@ -178,7 +178,10 @@ impl MessageStream {
     /// time. The input of a call that is not complete is a string here, and no object.
     #[must_use]
     pub fn snapshot(&self) -> Option<Message> {
-        Some(self.accumulator.snapshot()?.with_response(self.origin.headers.clone()))
+        match &self.outcome {
+            Some(Ok(message)) => Some(message.clone()),
+            _ => Some(self.accumulator.snapshot()?.with_response(self.origin.headers.clone())),
+        }
     }
 
     /// The id of the request.
