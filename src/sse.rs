@@ -108,7 +108,7 @@ impl Decoder {
     }
 
     fn decode_whole(&mut self, bytes: &[u8]) {
-        let error = match std::str::from_utf8(bytes) {
+        let error = match simdutf8::compat::from_utf8(bytes) {
             Ok(text) => return self.buffer.push_str(text),
             Err(error) => error,
         };
