@@ -202,7 +202,7 @@ async fn runs_that_are_dropped_anywhere_leave_nothing_behind() {
                 let (client, calls) = (client.clone(), calls.clone());
                 let limit = match random(number as u64) {
                     // At any moment of the time that a wave takes.
-                    chance if chance % 2 == 0 => Duration::from_millis(chance / 2 % 8_000),
+                    chance if chance.is_multiple_of(2) => Duration::from_millis(chance / 2 % 8_000),
                     _ => LIMIT,
                 };
                 runs.spawn(async move {

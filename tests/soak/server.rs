@@ -107,7 +107,7 @@ async fn serve(socket: TcpStream, shared: &Shared) -> io::Result<()> {
         let chance = random((run << 16 | attempt) as u64);
         let reply = reply(run, messages.len().div_ceil(2), shared.turns);
         let response = response(&reply, body["stream"] == true);
-        if chance % 5 != 0 {
+        if !chance.is_multiple_of(5) {
             wire.send(&response).await?;
             continue;
         }
