@@ -68,7 +68,7 @@ fn check_all<F: Future<Output = ()>>(cases: Vec<Case>, check: impl Fn(Case) -> F
 #[test]
 fn j10_a_fault_at_any_request_is_the_right_error_or_none() {
     let cases = product();
-    assert_eq!(cases.len(), 44 * TURNS * Way::ALL.len() * 2);
+    assert_eq!(cases.len(), 48 * TURNS * Way::ALL.len() * 2);
     check_all(cases, Case::check);
 }
 

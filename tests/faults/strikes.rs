@@ -143,6 +143,11 @@ pub(crate) async fn at_response(wire: &mut Wire, response: Message, shared: &Sha
             let lines: String = (0..count).map(|number| format!("x-{number}: x\r\n")).collect();
             wire.send(&response.with_lines(&lines).bytes()).await?;
         }
+        Strike::Bare(status) => {
+            let upgrade = if status == 101 { "connection: upgrade\r\nupgrade: other\r\n" } else { "" };
+            wire.send(format!("HTTP/1.1 {status} Bare\r\n{upgrade}\r\n").as_bytes()).await?;
+        }
+        Strike::Surplus => wire.send(&[&bytes[..], &bytes].concat()).await?,
         Strike::Stale | Strike::StaleAnswer => {
             wire.send(&bytes).await?;
             if shared.plan.strike == Strike::StaleAnswer {

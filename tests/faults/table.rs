@@ -44,10 +44,14 @@ pub(crate) enum Strike {
     Header(usize),
     /// So many headers.
     Headers(usize),
+    /// A response without a body.
+    Bare(u16),
     /// A connection that is kept, and closed without a word.
     Stale,
     /// A connection that is kept, and closed with a response that nobody asked for.
     StaleAnswer,
+    /// A connection that is kept, and brings the same reply once more.
+    Surplus,
 }
 
 /// Where a response is when the fault strikes.
@@ -162,7 +166,12 @@ pub(crate) const TABLE: &[Row] = {
         both(Strike::Header(1 << 20), InHead, Retried(TRANSPORT)),
         both(Strike::Headers(200), InHead, Retried(TRANSPORT)),
         both(Strike::Header(64 << 10), InHead, Right),
+        // Nobody asked for another protocol.
+        both(Strike::Bare(101), BeforeHead, Final(RESPONSE)),
+        both(Strike::Bare(204), BeforeHead, Retried(DECODE)),
+        both(Strike::Bare(304), BeforeHead, Final(DECODE)),
         both(Strike::Stale, Behind, Right),
         both(Strike::StaleAnswer, Behind, Right),
+        both(Strike::Surplus, Behind, Right),
     ]
 };
