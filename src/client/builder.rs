@@ -359,8 +359,8 @@ impl ClientBuilder {
     /// by default. Counting tokens has limits of its own, and holds back no replies.
     ///
     /// They wait as long as the server told that call to wait, do not spend an attempt, and then go
-    /// out one after another: one at once, and every half second twice as many as before. A wait
-    /// above [`max_retry_wait`](Self::max_retry_wait) and a spend limit hold nobody back.
+    /// out one after another: one at once, and twice as many with each quarter of that wait, half a
+    /// second at most. A wait above [`max_retry_wait`](Self::max_retry_wait) and a spend limit hold nobody back.
     pub fn shared_cool_down(mut self, shared: bool) -> Self {
         self.shared_cool_down = shared;
         self

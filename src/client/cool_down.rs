@@ -24,6 +24,8 @@ struct CoolDown {
     /// A later failure begins a new one, and the places in the old one are void.
     number: u64,
     until: Instant,
+    /// The time in which the number of calls that go out doubles.
+    step: Duration,
     /// How many calls have a place in the queue behind it.
     places: u32,
     cause: Error,
@@ -52,10 +54,18 @@ impl CoolDowns {
         let Some(until) = now.checked_add(wait) else { return };
         let mut names = self.lock();
         names.retain(|_, cool_down| !cool_down.is_over(now));
-        let before = names.get(name);
-        let number = before.map_or(0, |before| before.number + 1);
-        let until = before.map_or(until, |before| before.until.max(until));
-        names.insert(name.into(), CoolDown { number, until, places: 0, cause });
+        let step = (wait / 4).min(LONGEST_STEP);
+        let next = match names.get(name) {
+            None => CoolDown { number: 0, until, step, places: 0, cause },
+            Some(before) => CoolDown {
+                number: before.number + 1,
+                until: until.max(before.until),
+                step: step.max(before.step),
+                places: 0,
+                cause,
+            },
+        };
+        names.insert(name.into(), next);
     }
 
     /// A place in the queue, `None` where nothing holds the calls back.
@@ -67,7 +77,7 @@ impl CoolDowns {
             names.remove(name);
             return None;
         }
-        let at = cool_down.until + ramp(cool_down.places);
+        let at = cool_down.turn(cool_down.places);
         cool_down.places += 1;
         Some(Place { number: cool_down.number, at, cause: cool_down.cause.clone() })
     }
@@ -99,19 +109,19 @@ impl CoolDowns {
 impl CoolDown {
     /// True if nobody has to wait any longer, whoever comes.
     fn is_over(&self, now: Instant) -> bool {
-        now >= self.until + ramp(self.places) && now >= self.until + SETTLED
+        now >= self.turn(self.places).max(self.until + self.step * SETTLED)
     }
 
     /// True if all that have a place had their turn.
     fn is_empty(&self, now: Instant) -> bool {
-        now >= self.until + ramp(self.places.saturating_sub(1))
+        now >= self.turn(self.places.saturating_sub(1))
     }
-}
 
-/// How long after the end of a cool-down a place in its queue has its turn: one at once, and from
-/// then on their number doubles with each step.
-fn ramp(place: u32) -> Duration {
-    STEP.mul_f64(f64::from(place.saturating_add(1)).log2())
+    /// When a place in the queue has its turn: one at once, and from then on their number doubles
+    /// with each step.
+    fn turn(&self, place: u32) -> Instant {
+        self.until + self.step.mul_f64(f64::from(place.saturating_add(1)).log2())
+    }
 }
 
 impl fmt::Debug for CoolDowns {
@@ -120,10 +130,11 @@ impl fmt::Debug for CoolDowns {
     }
 }
 
-const STEP: Duration = Duration::from_millis(500);
+/// A step is a quarter of the server's wait, and no longer than this.
+const LONGEST_STEP: Duration = Duration::from_millis(500);
 
-/// A queue in which nobody came for this long is no longer kept.
-const SETTLED: Duration = Duration::from_secs(10);
+/// A queue in which nobody came for so many steps is no longer kept.
+const SETTLED: u32 = 20;
 
 #[cfg(test)]
 mod tests {
@@ -136,6 +147,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const STEP: Duration = LONGEST_STEP;
 
     fn cause() -> Error {
         Error::new(ErrorKind::Api, "429")
@@ -177,8 +189,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_queue_goes_out_twice_as_fast_with_each_step() {
         let cool_downs = CoolDowns::default();
-        cool_downs.begin("m", SECOND, cause());
-        let until = Instant::now() + SECOND;
+        cool_downs.begin("m", SECOND * 2, cause());
+        let until = Instant::now() + SECOND * 2;
         let at: Vec<_> = (0..1000).map(|_| cool_downs.place("m").unwrap().at - until).collect();
         assert_eq!(at[0], Duration::ZERO);
         for (steps, place) in [(1, 1), (2, 3), (3, 7), (9, 511)] {
@@ -186,13 +198,27 @@ mod tests {
         }
         assert!(at.is_sorted());
         // A success of the first one does not let the others loose.
-        sleep(SECOND + STEP).await;
+        sleep(SECOND * 2 + STEP).await;
         cool_downs.succeeded("m");
         assert!(cool_downs.place("m").unwrap().at > Instant::now() + SECOND);
         // What nobody needs any longer is not kept.
-        sleep(SETTLED * 2).await;
+        sleep(STEP * SETTLED).await;
         assert!(cool_downs.place("m").is_none());
         assert!(cool_downs.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_short_wait_makes_a_short_queue() {
+        let cool_downs = CoolDowns::default();
+        let start = Instant::now();
+        cool_downs.begin("m", Duration::from_millis(4), cause());
+        let last = (0..1024).map(|_| cool_downs.place("m").unwrap().at).last().unwrap();
+        assert_eq!(last - start, Duration::from_millis(4 + 10));
+        // The longest wait decides, whoever comes last.
+        cool_downs.begin("m", SECOND * 2, cause());
+        cool_downs.begin("m", Duration::from_millis(4), cause());
+        cool_downs.place("m").unwrap();
+        assert_eq!(cool_downs.place("m").unwrap().at - start, SECOND * 2 + STEP);
     }
 
     #[tokio::test(start_paused = true)]

@@ -80,11 +80,7 @@ fn client(server: &Server) -> Client {
     let files = files.and_then(|files| files.parse().ok()).unwrap_or(usize::MAX);
     assert!(files >= 4 * RUNS, "each run has two sockets, and {files} files may be open: see `ulimit -n`");
     let builder = Client::builder().api_key("k").base_url(server.url()).no_proxy().max_retries(20);
-    // The rate limits strike at random: what one run meets says nothing about the others.
-    let builder = builder
-        .shared_cool_down(false)
-        .connect_timeout(Duration::from_secs(30))
-        .idle_timeout(Duration::from_secs(3));
+    let builder = builder.connect_timeout(Duration::from_secs(30)).idle_timeout(Duration::from_secs(3));
     builder.build().expect("the URL is one of loopback")
 }
 
