@@ -57,8 +57,9 @@ pub enum ErrorKind {
     Config,
     /// No connection to the server. Nothing was sent; retried.
     Connect,
-    /// The provider gave no credential; its own error is the source. Nothing was sent; not retried,
-    /// since the provider knows better whether that would help.
+    /// The provider gave no credential; its own error is the source. Nothing was sent, or nothing
+    /// but an attempt whose credential was refused; not retried, since the provider knows better
+    /// whether that would help.
     Credential,
     /// A response that is not what the API sends: another content type, broken JSON, a redirect,
     /// an empty body. The request was sent; only an empty body is retried.
@@ -223,7 +224,7 @@ impl Error {
     /// The API's finest name for the error: `details.error_code`, `ramp_limit_exceeded` for
     /// instance.
     #[must_use]
-    pub fn error_code(&self) -> Option<String> {
+    pub fn error_code(&self) -> Option<&str> {
         self.api_error().and_then(ApiError::error_code)
     }
 

@@ -60,7 +60,6 @@ struct Running {
     /// Cancelled when nobody waits for the call any longer.
     token: CancellationToken,
     limit: Option<(Instant, Duration)>,
-    span: Span,
 }
 
 impl Drop for Running {
@@ -103,7 +102,7 @@ impl<'a> Executor<'a> {
         // Dropped with this future, so that a blocking tool learns that nobody waits for it.
         let _guard = token.clone().drop_guard();
         let cx = self.context(call, iteration, None, token);
-        let body = Caught::new(tool.call(call.input().to_owned(), cx), telemetry::tool(call));
+        let body = Caught::new(tool.call(call.input().to_owned(), cx), telemetry::tool(call), None);
         tokio::select! {
             // A result that is there counts, also if the run was cancelled meanwhile.
             biased;
@@ -124,9 +123,10 @@ impl<'a> Executor<'a> {
         let limit = limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
         let token = self.cancellation.child_token();
         let cx = self.context(&call, iteration, limit.map(|(deadline, _)| deadline), token.clone());
-        let span = telemetry::tool(&call);
-        let abort = tasks.spawn(Caught::new(tool.call(call.input().to_owned(), cx), span.clone()));
-        Running { id: abort.id(), call, blocking: tool.is_blocking(), abort, token, limit, span }
+        let deadline = limit.map(|(deadline, _)| deadline);
+        let body = Caught::new(tool.call(call.input().to_owned(), cx), telemetry::tool(&call), deadline);
+        let abort = tasks.spawn(body);
+        Running { id: abort.id(), call, blocking: tool.is_blocking(), abort, token, limit }
     }
 
     fn context(
@@ -226,7 +226,6 @@ impl Execution<'_> {
                 self.running.retain(|task| match task.limit {
                     Some((deadline, limit)) if deadline <= now => {
                         task.abort.abort();
-                        telemetry::tool_failed(&task.span, "timeout");
                         step.resolve(task.call.ticket(), Err(timed_out(limit, task.blocking)));
                         self.finished.push_back(task.call.clone());
                         false
@@ -261,11 +260,13 @@ struct Caught {
     span: Span,
     /// What the call runs in: its span, or the one around it where nobody wants its own.
     context: Span,
+    /// When its time is up.
+    deadline: Option<Instant>,
 }
 
 impl Caught {
-    fn new(future: ToolFuture, span: Span) -> Self {
-        Self { future: Some(future), context: span.clone().or_current(), span }
+    fn new(future: ToolFuture, span: Span, deadline: Option<Instant>) -> Self {
+        Self { future: Some(future), context: span.clone().or_current(), span, deadline }
     }
 
     /// Drops the future, and gives what it panicked with.
@@ -308,6 +309,11 @@ impl Future for Caught {
 
 impl Drop for Caught {
     fn drop(&mut self) {
+        if self.future.is_none() {
+            return;
+        }
+        let is_late = self.deadline.is_some_and(|deadline| deadline <= Instant::now());
+        telemetry::tool_failed(&self.span, if is_late { "timeout" } else { "cancelled" });
         if let Err(payload) = self.dispose() {
             discard(payload);
         }

@@ -77,14 +77,16 @@
 //!
 //! # What is missing
 //!
-//! HTTP dates in `retry-after`, MCP servers as tools, hooks that approve calls, batches, files,
-//! models, helpers for the prompt cache beyond `cached`, and handlers for the members of toolsets.
+//! MCP servers as tools, hooks that approve calls, batches, files, models, helpers for the prompt
+//! cache beyond `cached`, and handlers for the members of toolsets.
 //!
 //! # Guides
 //!
 //! - [The loop](_documentation::the_loop): steps, stop reasons, results, resuming, cancelling.
 //! - [Streaming](_documentation::streaming): events, order, what a broken stream is, restarts.
+//! - [The client](_documentation::client): settings, credentials, proxies, many runs at once.
 //! - [Errors](_documentation::errors): kinds, retries, limits of time.
+//! - [Observability](_documentation::observability): spans and events.
 //! - [Conversations](_documentation::conversations): storing, reading back, repairing.
 //! - [Design](_documentation::design): why it is as it is.
 //! - [The contract](_documentation::spec): each demand and its tests.

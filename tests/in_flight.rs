@@ -251,3 +251,43 @@ async fn a_wait_that_nobody_would_take_holds_nobody_back() {
     assert_eq!((error.retry_after(), error.attempts()), (Some(Duration::from_secs(171)), 1));
     assert_eq!(guarded(client.create(&request("Hi"))).await.unwrap().text(), "ok");
 }
+
+#[tokio::test]
+async fn a_wait_for_the_rate_limit_of_others_has_the_limit_of_ones_own() {
+    let limit = Reply::error(429, "rate_limit_error", "slow down").header("retry-after-ms", "900");
+    let server = Server::start([limit, Reply::text("ok")]).await;
+    let client = builder(&server).max_retry_wait(Duration::from_secs(1)).max_retries(0).build().unwrap();
+    let error = guarded(client.create(&request("Hi"))).await.unwrap_err();
+    assert_eq!((error.status(), error.attempts()), (Some(429), 1));
+    // The first in the queue waits 0.9 seconds, the second would wait longer than one.
+    let (first, second) = (request("Hi"), request("Hi"));
+    let (first, second) =
+        guarded(async { tokio::join!(client.create(&first), client.create(&second)) }).await;
+    assert_eq!(first.unwrap().text(), "ok");
+    let error = second.unwrap_err();
+    assert_eq!((error.status(), error.attempts(), error.is_retryable()), (Some(429), 0, true), "{error:?}");
+    assert_eq!(server.request_count(), 2);
+}
+
+#[tokio::test]
+async fn a_retry_that_gets_no_place_tells_why_it_was_one() {
+    let gate = Gate::new();
+    let busy = Reply::error(529, "overloaded_error", "busy").header("retry-after-ms", "100");
+    let server = Server::start([busy, Reply::text("late").hold(&gate)]).await;
+    let client = builder(&server).max_in_flight(1).build().unwrap();
+    let (first, second) = (request("Hi").idle_timeout(SHORT * 3), request("Hi"));
+    let mut other = JoinSet::new();
+    let running = client.clone();
+    let mut call = Box::pin(client.create(&first));
+    tokio::select! {
+        _ = &mut call => panic!("it waits for its second attempt"),
+        () = guarded(server.wait_for_requests(1)) => {}
+    }
+    // Takes the place while the first one waits.
+    other.spawn(async move { running.create(&second).await.map(drop) });
+    let error = guarded(call).await.unwrap_err();
+    assert_eq!((error.timeout_phase(), error.attempts()), (Some(TimeoutPhase::Slot), 1), "{error:?}");
+    assert!(error.chain().contains("busy"), "{}", error.chain());
+    gate.release();
+    assert!(guarded(other.join_all()).await[0].is_ok());
+}

@@ -14,7 +14,7 @@ const SHORT: Duration = Duration::from_millis(150);
 fn timed_out(error: &RunError) {
     assert_eq!((error.kind(), error.error_type()), (RunErrorKind::Timeout, "timeout"), "{error:?}");
     assert!(error.to_string().contains("150ms") && error.to_string().contains("`timeout`"), "{error}");
-    assert!(!error.is_retryable() && error.stop().client_error().is_none());
+    assert!(!error.is_retryable());
 }
 
 /// Counts the calls that were entered and the ones whose future is gone.
@@ -57,6 +57,7 @@ async fn a_run_that_waits_for_a_reply_ends_with_what_it_sent_and_can_go_on() {
         let error = runner.run(&client, "go").await.unwrap_err();
         timed_out(&error);
         assert_eq!((error.conversation().len(), error.iterations()), (1, 0));
+        assert!(error.client_error().is_none());
         // The limit counts anew from here, and this time there is an answer.
         let mut run_loop = error.into_run_loop();
         runner.drive(&client, &mut run_loop).await.unwrap();
@@ -88,10 +89,18 @@ async fn tools_are_stopped_and_their_calls_are_known_as_started() {
 
 #[tokio::test]
 async fn a_wait_between_attempts_ends_too() {
-    let server =
-        Server::start([Reply::error(529, "overloaded_error", "busy").header("retry-after", "30")]).await;
+    let busy = || Reply::error(529, "overloaded_error", "busy").header("retry-after", "30");
+    let server = Server::start([busy(), busy()]).await;
     let client = Client::builder().no_proxy().api_key("k").base_url(server.url()).build().unwrap();
-    timed_out(&ToolRunner::new().timeout(SHORT).run(&client, "go").await.unwrap_err());
+    for streamed in [false, true] {
+        let runner = ToolRunner::new().timeout(SHORT);
+        let runner = if streamed { runner.on_event(|_| {}) } else { runner };
+        let error = runner.run(&client, "go").await.unwrap_err();
+        timed_out(&error);
+        // It tells what it was waiting for.
+        assert_eq!(error.client_error().and_then(|error| error.status()), Some(529));
+        assert!(error.chain().contains("busy"), "{}", error.chain());
+    }
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use agentloop::testing::{Reply, Server};
 use agentloop::{Client, MessageRequest, Tool, ToolError, ToolRunner};
-use everything::Everything;
+use everything::{Everything, Logged};
 use serde_json::json;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -369,11 +369,38 @@ async fn a_run_that_fails_names_its_error() {
     );
 }
 
+#[tokio::test]
+async fn a_call_that_is_stopped_is_told_as_cancelled() {
+    for concurrency in [1, 2] {
+        let server = Server::start([Reply::tool_use([("c1", "hangs", json!({}))])]).await;
+        let recorder = Recorder::default();
+        let guards = recorder.install();
+        let hangs = Tool::new("hangs", "", json!({"type": "object"}));
+        let hangs = hangs.handler(|(): ()| async { std::future::pending::<()>().await });
+        let runner =
+            ToolRunner::new().tool(hangs).max_concurrency(concurrency).timeout(Duration::from_millis(100));
+        let error = runner.run(&client(&server), MessageRequest::new("m", 100).user("Hi")).await.unwrap_err();
+        drop(guards);
+        assert_eq!(error.error_type(), "timeout");
+        assert_eq!(
+            recorder.tree(&NAMES),
+            [
+                "invoke_agent timeout",
+                "  turn 1",
+                "    request m [\"tool_use\"]",
+                "      attempt 200",
+                "    execute_tool hangs cancelled",
+            ]
+        );
+    }
+}
+
 /// What users, models and tools say is in no trace, of any crate, at any level.
 #[tokio::test]
 async fn no_trace_has_content() {
     let log = Everything::default();
     let guards = log.install();
+    let logged = Logged::install();
     let object = json!({"type": "object"});
     let runner = ToolRunner::new()
         .tool(Tool::new("fine", "SENTINEL", object.clone()).handler(|(): ()| async { "SENTINEL" }))
@@ -422,5 +449,7 @@ async fn no_trace_has_content() {
     let log = log.text();
     let at = log.find("SENTINEL").map(|at| log.get(at.saturating_sub(200)..at + 8));
     assert_eq!(at, None);
+    let logged = logged.text();
+    assert!(!logged.contains("SENTINEL") && logged.contains("reqwest"), "{logged}");
     assert!(log.contains("the tool panicked") && log.contains("would refuse its own reply"), "{log}");
 }

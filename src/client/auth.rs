@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 
-use super::credential::{Provider, Token};
+use super::credential::{Credential, CredentialProvider};
 use crate::error::{Error, Result};
 
 /// How a client proves who it is. Exactly one header is sent, or none.
@@ -31,7 +31,7 @@ pub enum Auth {
     /// No credential: for gateways that add their own.
     None,
     /// Credentials that change, from a function that is asked for them.
-    Provider(Provider),
+    Provider(CredentialProvider),
 }
 
 /// How a secret is sent.
@@ -45,7 +45,7 @@ impl Auth {
     /// Credentials from a function: for tokens that run out, and keys that somebody rotates.
     ///
     /// It is asked before the first request, again shortly before a token expires
-    /// ([`Token::expires_in`]), and once more for a call whose token the API refuses (401), which is
+    /// ([`Credential::expires_in`]), and once more for a call whose token the API refuses (401), which is
     /// then sent again without counting as a retry. Calls that need a token at the same moment share
     /// one answer. If the function fails while the old token still holds, that one is used.
     ///
@@ -56,11 +56,11 @@ impl Auth {
     /// use std::time::Duration;
     ///
     /// use agentloop::Client;
-    /// use agentloop::client::{Auth, Token};
+    /// use agentloop::client::{Auth, Credential};
     ///
     /// let auth = Auth::provider(|| async {
     ///     let token = std::fs::read_to_string("/run/secrets/token")?;
-    ///     Ok::<_, std::io::Error>(Token::bearer(token).expires_in(Duration::from_secs(600)))
+    ///     Ok::<_, std::io::Error>(Credential::bearer(token).expires_in(Duration::from_secs(600)))
     /// });
     /// let client = Client::builder().auth(auth).base_url("http://127.0.0.1:8080").build()?;
     /// # Ok::<(), agentloop::Error>(())
@@ -68,10 +68,10 @@ impl Auth {
     pub fn provider<F, Fut, E>(fetch: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Token, E>> + Send + 'static,
+        Fut: Future<Output = Result<Credential, E>> + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        Self::Provider(Provider::new(fetch))
+        Self::Provider(CredentialProvider::new(fetch))
     }
 
     /// The header that every request has; `origin` is the setter or the variable that an error names.

@@ -167,7 +167,10 @@ impl ClientBuilder {
     /// An API key from an environment variable of your own choice, read now. That it is missing or
     /// blank is an error of [`build`](Self::build).
     pub fn api_key_from(mut self, variable: &str) -> Self {
-        let missing = |why: &str| Error::config(format!("the variable `{variable}` of `api_key_from` {why}"));
+        // A key in place of the name is an easy slip, and must not show.
+        let is_name = variable.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let name = if is_name { format!("`{variable}`") } else { "(whose name is none)".to_owned() };
+        let missing = |why: &str| Error::config(format!("the variable {name} of `api_key_from` {why}"));
         let value = match env::var(variable) {
             Ok(key) if key.trim().is_empty() => Err(missing("is blank")),
             Ok(key) => Ok(Auth::ApiKey(key)),
@@ -271,7 +274,9 @@ impl ClientBuilder {
     /// The limit for each phase without progress, 600 seconds by default.
     ///
     /// It counts while the request body goes out (each piece that the connection takes is
-    /// progress), while waiting for the response's headers, and between two reads of its body.
+    /// progress), while waiting for the response's headers, and between two reads of its body; and
+    /// before that while waiting for a place ([`max_in_flight`](Self::max_in_flight)) and for the
+    /// provider of a credential.
     /// Models that think for long send nothing for minutes. `Duration::MAX` is no limit.
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.idle_timeout = limit;
@@ -312,11 +317,12 @@ impl ClientBuilder {
         self
     }
 
-    /// Uses no proxy, whatever the environment says.
+    /// Uses no proxy, whatever the environment or an earlier [`proxy`](Self::proxy) says.
     ///
     /// By default `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` (SOCKS included) and `NO_PROXY` count.
     pub fn no_proxy(mut self) -> Self {
         self.connections.no_proxy = true;
+        self.connections.proxy = None;
         self
     }
 
@@ -326,6 +332,7 @@ impl ClientBuilder {
     /// are looked up by the proxy) and may hold a user and a password, which never show.
     pub fn proxy(mut self, url: impl Into<String>) -> Self {
         self.connections.proxy = Some(url.into());
+        self.connections.no_proxy = false;
         self
     }
 
@@ -360,7 +367,9 @@ impl ClientBuilder {
     ///
     /// They wait as long as the server told that call to wait, do not spend an attempt, and then go
     /// out one after another: one at once, and twice as many with each quarter of that wait, half a
-    /// second at most. A wait above [`max_retry_wait`](Self::max_retry_wait) and a spend limit hold nobody back.
+    /// second at most; the next rate limit begins the queue anew. A call that would have to wait
+    /// longer than [`max_retry_wait`](Self::max_retry_wait) ends in the error that it would wait for.
+    /// A wait of the server above that and a spend limit hold nobody back.
     pub fn shared_cool_down(mut self, shared: bool) -> Self {
         self.shared_cool_down = shared;
         self

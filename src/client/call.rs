@@ -1,6 +1,7 @@
 //! One call: its attempts, the waits between them, and its total limit.
 
 use std::collections::hash_map::RandomState;
+use std::error::Error as _;
 use std::fmt;
 use std::future::ready;
 use std::hash::{BuildHasher, Hasher};
@@ -22,7 +23,7 @@ use super::response::{Answer, Reading, Reply, Secrets};
 use super::retry::{self, Failure, RetryPolicy, Situation, Verdict};
 use super::transport::{self, Limits, Total};
 use crate::error::{Error, Result, TimeoutPhase};
-use crate::messages::{ApiError, MessageRequest};
+use crate::messages::MessageRequest;
 use crate::telemetry;
 
 /// A call ready to be sent, as often as it takes: every attempt sends the same bytes.
@@ -176,7 +177,16 @@ impl Call {
         N: Future<Output = ()>,
     {
         loop {
-            let next = self.admit(trail).await?;
+            let next = match self.admit(trail).await {
+                Ok(next) => next,
+                Err(error) => {
+                    return Err(match trail.last.take() {
+                        // Why there was to be another attempt.
+                        Some(last) if error.source().is_none() => error.with_source(last),
+                        _ => error,
+                    });
+                }
+            };
             let (credential, span) = (next.credential, next.span.clone());
             trail.attempts = next.number;
             // The task of a pooled connection gets a turn first: where a server sent what nobody asked
@@ -228,14 +238,13 @@ impl Call {
 
     /// What follows from a failed attempt, for this call and for the others of its model.
     fn judge(&self, error: &Error, trail: &Trail) -> Verdict {
-        let error_code = error.api_error().and_then(ApiError::error_code);
-        let failure = Failure::of(error, error_code.as_deref());
+        let failure = Failure::of(error);
         let left = self.total.map(Total::left);
         let situation = Situation { retries: trail.retries, left, jitter: jitter() };
         if let Some(cool_downs) = &self.client.inner.cool_downs
             && let Some(wait) = retry::cool_down(failure, situation, self.retry)
         {
-            cool_downs.begin(&self.name, wait, error.clone());
+            cool_downs.begin(&self.name, wait, error);
         }
         retry::verdict(failure, situation, self.retry)
     }
@@ -243,12 +252,12 @@ impl Call {
     /// Waits until an attempt may go out, and gets what it needs.
     async fn admit(&self, trail: &mut Trail) -> Result<Attempt> {
         loop {
-            self.cool_down(trail).await;
+            self.cool_down(trail).await?;
             let issued = self.credential(trail.refused).await?;
             let slot = self.slot().await?;
-            // The wait for a slot may have been long.
+            // These waits may have been long.
             let cool_downs = self.client.inner.cool_downs.as_ref();
-            if slot.is_some() && cool_downs.is_some_and(|models| models.is_cooling(&self.name)) {
+            if cool_downs.is_some_and(|cool_downs| cool_downs.is_cooling(&self.name)) {
                 continue;
             }
             let mut headers = self.headers.clone();
@@ -259,20 +268,18 @@ impl Call {
         }
     }
 
-    /// Waits as long as a rate limit holds the model's calls back.
-    async fn cool_down(&self, trail: &mut Trail) {
-        let Some(cool_downs) = &self.client.inner.cool_downs else { return };
+    /// Waits as long as a rate limit holds calls of this name back.
+    async fn cool_down(&self, trail: &mut Trail) -> Result<()> {
+        let Some(cool_downs) = &self.client.inner.cool_downs else { return Ok(()) };
         let own = trail.last.clone();
-        while let Some(place) = cool_downs.place(&self.name) {
+        let waiting_for = |cause: &Error| {
             tracing::debug!(of = self.name, "waiting for the end of a rate limit");
             // If a total limit ends the call here, this is why.
-            trail.last = own.clone().or_else(|| Some(place.cause.clone()));
-            place.turn().await;
-            if cool_downs.is_current(&self.name, &place) {
-                break;
-            }
-        }
+            trail.last = own.clone().or_else(|| Some(cause.clone()));
+        };
+        let passed = cool_downs.pass(&self.name, self.retry.longest_wait, waiting_for).await;
         trail.last = own;
+        passed
     }
 
     /// The credential of a provider, where this call does not bring its own.

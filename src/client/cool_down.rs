@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// What reached a rate limit: an operation with a model, as `chat m`.
 ///
@@ -16,7 +16,14 @@ use crate::error::Error;
 /// a few of them and not all, and those behind wait again without having spent an attempt.
 #[derive(Default)]
 pub(crate) struct CoolDowns {
-    names: Mutex<HashMap<Box<str>, CoolDown>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    names: HashMap<Box<str>, CoolDown>,
+    /// How many cool-downs there were.
+    count: u64,
 }
 
 #[derive(Debug)]
@@ -33,48 +40,63 @@ struct CoolDown {
 
 /// When a call may go out.
 #[derive(Debug)]
-pub(crate) struct Place {
+struct Place {
     number: u64,
     at: Instant,
-    /// The failure that it waits for.
-    pub(crate) cause: Error,
-}
-
-impl Place {
-    /// Waits for its turn.
-    pub(crate) async fn turn(&self) {
-        sleep_until(self.at).await;
-    }
+    cause: Error,
 }
 
 impl CoolDowns {
     /// Holds the calls of a name back for a while, after a failure.
-    pub(crate) fn begin(&self, name: &str, wait: Duration, cause: Error) {
+    pub(crate) fn begin(&self, name: &str, wait: Duration, cause: &Error) {
         let now = Instant::now();
-        let Some(until) = now.checked_add(wait) else { return };
-        let mut names = self.lock();
-        names.retain(|_, cool_down| !cool_down.is_over(now));
-        let step = (wait / 4).min(LONGEST_STEP);
-        let next = match names.get(name) {
-            None => CoolDown { number: 0, until, step, places: 0, cause },
-            Some(before) => CoolDown {
-                number: before.number + 1,
-                until: until.max(before.until),
-                step: step.max(before.step),
-                places: 0,
-                cause,
-            },
+        // With room for the queue behind it. What the clock can't hold nobody waits for.
+        let Some(until) = now.checked_add(wait).filter(|until| until.checked_add(ROOM).is_some()) else {
+            return;
         };
-        names.insert(name.into(), next);
+        let step = (wait / 4).min(LONGEST_STEP);
+        let mut state = self.lock();
+        state.names.retain(|_, cool_down| !cool_down.is_over(now));
+        state.count += 1;
+        let number = state.count;
+        // It is told to other callers, who must not see what came of this one's reply.
+        let cause = cause.clone().with_partial(None);
+        let before = state.names.get(name).map(|before| (before.until, before.step));
+        let (until, step) = before.map_or((until, step), |before| (until.max(before.0), step.max(before.1)));
+        state.names.insert(name.into(), CoolDown { number, until, step, places: 0, cause });
+    }
+
+    /// Waits until a call may go out. Before each wait it tells what it waits for.
+    ///
+    /// # Errors
+    /// What it would wait for, if that is beyond `longest` from now.
+    pub(crate) async fn pass(
+        &self,
+        name: &str,
+        longest: Duration,
+        mut waiting_for: impl FnMut(&Error),
+    ) -> Result<()> {
+        let deadline = Instant::now().checked_add(longest);
+        while let Some(place) = self.place(name) {
+            if deadline.is_some_and(|deadline| place.at > deadline) {
+                return Err(place.cause);
+            }
+            waiting_for(&place.cause);
+            sleep_until(place.at).await;
+            if self.is_current(name, &place) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// A place in the queue, `None` where nothing holds the calls back.
-    pub(crate) fn place(&self, name: &str) -> Option<Place> {
+    fn place(&self, name: &str) -> Option<Place> {
         let now = Instant::now();
-        let mut names = self.lock();
-        let cool_down = names.get_mut(name)?;
+        let mut state = self.lock();
+        let cool_down = state.names.get_mut(name)?;
         if cool_down.is_over(now) {
-            names.remove(name);
+            state.names.remove(name);
             return None;
         }
         let at = cool_down.turn(cool_down.places);
@@ -85,24 +107,24 @@ impl CoolDowns {
     /// Ends what holds calls back, after a success with nobody in the queue.
     pub(crate) fn succeeded(&self, name: &str) {
         let now = Instant::now();
-        let mut names = self.lock();
-        if names.get(name).is_some_and(|cool_down| cool_down.is_empty(now)) {
-            names.remove(name);
+        let mut state = self.lock();
+        if state.names.get(name).is_some_and(|cool_down| cool_down.is_empty(now)) {
+            state.names.remove(name);
         }
     }
 
     /// True if a place still counts: no cool-down began after it was given.
-    pub(crate) fn is_current(&self, name: &str, place: &Place) -> bool {
-        self.lock().get(name).is_none_or(|cool_down| cool_down.number == place.number)
+    fn is_current(&self, name: &str, place: &Place) -> bool {
+        self.lock().names.get(name).is_none_or(|cool_down| cool_down.number == place.number)
     }
 
     /// True if calls have to wait.
     pub(crate) fn is_cooling(&self, name: &str) -> bool {
-        self.lock().get(name).is_some_and(|cool_down| Instant::now() < cool_down.until)
+        self.lock().names.get(name).is_some_and(|cool_down| Instant::now() < cool_down.until)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, CoolDown>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -126,7 +148,7 @@ impl CoolDown {
 
 impl fmt::Debug for CoolDowns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.lock().iter()).finish()
+        f.debug_map().entries(self.lock().names.iter()).finish()
     }
 }
 
@@ -135,6 +157,9 @@ const LONGEST_STEP: Duration = Duration::from_millis(500);
 
 /// A queue in which nobody came for so many steps is no longer kept.
 const SETTLED: u32 = 20;
+
+/// Longer than any queue is.
+const ROOM: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
@@ -145,6 +170,7 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
+    use crate::messages::Message;
 
     const SECOND: Duration = Duration::from_secs(1);
     const STEP: Duration = LONGEST_STEP;
@@ -154,24 +180,19 @@ mod tests {
     }
 
     async fn pass(cool_downs: &CoolDowns, name: &str) {
-        while let Some(place) = cool_downs.place(name) {
-            place.turn().await;
-            if cool_downs.is_current(name, &place) {
-                return;
-            }
-        }
+        cool_downs.pass(name, SECOND * 60, |_| {}).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_cool_down_holds_its_name_and_no_other() {
         let cool_downs = CoolDowns::default();
         let start = Instant::now();
-        cool_downs.begin("a", SECOND * 2, cause());
+        cool_downs.begin("a", SECOND * 2, &cause());
         pass(&cool_downs, "b").await;
         assert_eq!(start.elapsed(), Duration::ZERO);
         assert!(cool_downs.is_cooling("a") && !cool_downs.is_cooling("b"));
         // A shorter wait that is told later takes nothing from the longer one.
-        cool_downs.begin("a", SECOND, cause());
+        cool_downs.begin("a", SECOND, &cause());
         pass(&cool_downs, "a").await;
         assert!(
             start.elapsed() >= SECOND * 2 && start.elapsed() < SECOND * 2 + STEP,
@@ -189,7 +210,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_queue_goes_out_twice_as_fast_with_each_step() {
         let cool_downs = CoolDowns::default();
-        cool_downs.begin("m", SECOND * 2, cause());
+        cool_downs.begin("m", SECOND * 2, &cause());
         let until = Instant::now() + SECOND * 2;
         let at: Vec<_> = (0..1000).map(|_| cool_downs.place("m").unwrap().at - until).collect();
         assert_eq!(at[0], Duration::ZERO);
@@ -204,19 +225,19 @@ mod tests {
         // What nobody needs any longer is not kept.
         sleep(STEP * SETTLED).await;
         assert!(cool_downs.place("m").is_none());
-        assert!(cool_downs.lock().is_empty());
+        assert!(cool_downs.lock().names.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_short_wait_makes_a_short_queue() {
         let cool_downs = CoolDowns::default();
         let start = Instant::now();
-        cool_downs.begin("m", Duration::from_millis(4), cause());
+        cool_downs.begin("m", Duration::from_millis(4), &cause());
         let last = (0..1024).map(|_| cool_downs.place("m").unwrap().at).last().unwrap();
         assert_eq!(last - start, Duration::from_millis(4 + 10));
         // The longest wait decides, whoever comes last.
-        cool_downs.begin("m", SECOND * 2, cause());
-        cool_downs.begin("m", Duration::from_millis(4), cause());
+        cool_downs.begin("m", SECOND * 2, &cause());
+        cool_downs.begin("m", Duration::from_millis(4), &cause());
         cool_downs.place("m").unwrap();
         assert_eq!(cool_downs.place("m").unwrap().at - start, SECOND * 2 + STEP);
     }
@@ -225,15 +246,84 @@ mod tests {
     async fn a_place_in_an_older_queue_is_void() {
         let cool_downs = CoolDowns::default();
         let start = Instant::now();
-        cool_downs.begin("m", SECOND, cause());
+        cool_downs.begin("m", SECOND, &cause());
         let mut waiting = std::pin::pin!(pass(&cool_downs, "m"));
         assert!(
             std::future::poll_fn(|cx| std::task::Poll::Ready(waiting.as_mut().poll(cx))).await.is_pending()
         );
-        cool_downs.begin("m", SECOND * 5, cause());
+        cool_downs.begin("m", SECOND * 5, &cause());
         waiting.await;
         assert!(start.elapsed() >= SECOND * 5);
-        assert_eq!(cool_downs.lock()["m"].number, 1);
+        assert_eq!(cool_downs.lock().names["m"].number, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_place_in_a_queue_that_is_gone_is_void_in_the_next() {
+        let cool_downs = CoolDowns::default();
+        cool_downs.begin("m", SECOND, &cause());
+        let place = cool_downs.place("m").unwrap();
+        sleep(SECOND).await;
+        cool_downs.succeeded("m");
+        assert!(cool_downs.is_current("m", &place));
+        cool_downs.begin("m", SECOND, &cause());
+        assert!(!cool_downs.is_current("m", &place));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_others_are_told_has_nothing_of_the_reply() {
+        let cool_downs = CoolDowns::default();
+        let partial = Message::from_json(r#"{"content":[{"type":"text","text":"private"}]}"#).unwrap();
+        cool_downs.begin("m", SECOND, &cause().with_partial(Some(partial)));
+        let error = cool_downs.pass("m", Duration::ZERO, |_| {}).await.unwrap_err();
+        assert_eq!((error.to_string().as_str(), error.partial_message().is_some()), ("429", false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_wait_is_too_long_for_the_clock() {
+        let cool_downs = CoolDowns::default();
+        // Around the longest that the clock holds, found by halves.
+        let (mut fits, mut too_long) = (Duration::ZERO, Duration::MAX);
+        while too_long - fits > Duration::from_nanos(1) {
+            let middle = fits + (too_long - fits) / 2;
+            match Instant::now().checked_add(middle) {
+                Some(_) => fits = middle,
+                None => too_long = middle,
+            }
+        }
+        for wait in [too_long, fits, fits - ROOM, fits - ROOM * 2, SECOND] {
+            cool_downs.begin("m", wait, &cause());
+            let outcome = cool_downs.pass("m", SECOND * 60, |_| {}).await;
+            assert_eq!(outcome.is_err(), wait < fits && wait > SECOND, "{wait:?}");
+            cool_downs.lock().names.clear();
+        }
+    }
+
+    /// A limit that stays: each call ends in it, and none waits for longer than it wants.
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_ever() {
+        const LONGEST: Duration = Duration::from_secs(60);
+        let cool_downs = Arc::new(CoolDowns::default());
+        let mut calls = JoinSet::new();
+        for _ in 0..100 {
+            let cool_downs = Arc::clone(&cool_downs);
+            calls.spawn(async move {
+                let mut longest = Duration::ZERO;
+                for _ in 0..3 {
+                    let start = Instant::now();
+                    let outcome = cool_downs.pass("m", LONGEST, |_| {}).await;
+                    longest = longest.max(start.elapsed());
+                    if outcome.is_err() {
+                        break;
+                    }
+                    cool_downs.begin("m", SECOND * 5, &cause());
+                    sleep(SECOND * 5).await;
+                }
+                longest
+            });
+        }
+        let longest = calls.join_all().await.into_iter().max().unwrap();
+        println!("the longest wait was {longest:?}");
+        assert!(longest > SECOND * 20 && longest <= LONGEST, "{longest:?}");
     }
 
     /// A server that answers so many requests a second and tells the others to wait.
@@ -277,7 +367,7 @@ mod tests {
                         return true;
                     }
                     if let Some(cool_downs) = &cool_downs {
-                        cool_downs.begin("m", SECOND * 2, cause());
+                        cool_downs.begin("m", SECOND * 2, &cause());
                     }
                     // The spread of a server's wait.
                     let chance = f64::from((call * 7919 + attempt * 104_729) % 1000) / 1000.0;
@@ -299,6 +389,6 @@ mod tests {
         // 900 were under way when the first refusal came.
         assert!(together < 900 + 250, "{together} refusals");
         assert!(alone > 2 * together, "{alone} and {together} refusals");
-        assert!(lost_alone > 500 && lost_together < 10, "{lost_alone} and {lost_together} gave up");
+        assert!(lost_alone > 500 && lost_together == 0, "{lost_alone} and {lost_together} gave up");
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use http::header::{HeaderName, HeaderValue};
@@ -14,26 +14,26 @@ use super::auth::Scheme;
 use crate::error::{Error, ErrorKind, Result};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type Fetch = dyn Fn() -> Pin<Box<dyn Future<Output = Result<Token, BoxError>> + Send>> + Send + Sync;
+type Fetch = dyn Fn() -> Pin<Box<dyn Future<Output = Result<Credential, BoxError>> + Send>> + Send + Sync;
 
-/// A credential from a provider, and for how long it holds. `Debug` shows no secret.
+/// What a provider gives: a key or a token, and for how long it holds. `Debug` shows no secret.
 ///
 /// ```
 /// use std::time::Duration;
 ///
-/// use agentloop::client::Token;
+/// use agentloop::client::Credential;
 ///
-/// let token = Token::bearer("a-token").expires_in(Duration::from_secs(3600));
-/// assert!(!format!("{token:?}").contains("a-token"));
+/// let credential = Credential::bearer("a-token").expires_in(Duration::from_secs(3600));
+/// assert!(!format!("{credential:?}").contains("a-token"));
 /// ```
 #[derive(Clone)]
-pub struct Token {
+pub struct Credential {
     secret: String,
     scheme: Scheme,
     expires_in: Option<Duration>,
 }
 
-impl Token {
+impl Credential {
     /// A token, sent as `authorization: Bearer`.
     pub fn bearer(token: impl Into<String>) -> Self {
         Self { secret: token.into(), scheme: Scheme::Bearer, expires_in: None }
@@ -53,9 +53,9 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Token")
+        f.debug_struct("Credential")
             .field("scheme", &self.scheme)
             .field("expires_in", &self.expires_in)
             .finish_non_exhaustive()
@@ -65,15 +65,15 @@ impl fmt::Debug for Token {
 /// Where a client gets its credentials from; made by
 /// [`Auth::provider`](super::Auth::provider).
 #[derive(Clone)]
-pub struct Provider {
+pub struct CredentialProvider {
     fetch: Arc<Fetch>,
 }
 
-impl Provider {
+impl CredentialProvider {
     pub(super) fn new<F, Fut, E>(fetch: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Token, E>> + Send + 'static,
+        Fut: Future<Output = Result<Credential, E>> + Send + 'static,
         E: Into<BoxError>,
     {
         Self {
@@ -85,21 +85,31 @@ impl Provider {
     }
 }
 
-impl fmt::Debug for Provider {
+impl fmt::Debug for CredentialProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Provider(..)")
+        f.write_str("CredentialProvider(..)")
     }
 }
 
 /// The credentials of a client whose provider gives them: the last one is kept while it holds.
 #[derive(Debug)]
 pub(super) struct Credentials {
-    provider: Provider,
+    provider: CredentialProvider,
     /// Held while the provider is asked, so that it is asked once for all who wait.
-    kept: Mutex<Option<Kept>>,
+    asking: Mutex<()>,
+    state: std::sync::Mutex<State>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
+struct State {
+    kept: Option<Kept>,
+    /// How many there were.
+    count: u64,
+    /// The last time that the provider gave none.
+    failure: Option<(Instant, Error)>,
+}
+
+#[derive(Clone, Debug)]
 struct Kept {
     issued: Issued,
     /// From when on a new one is asked for.
@@ -117,38 +127,61 @@ pub(super) struct Issued {
 }
 
 impl Credentials {
-    pub(super) fn new(provider: Provider) -> Self {
-        Self { provider, kept: Mutex::new(None) }
+    pub(super) fn new(provider: CredentialProvider) -> Self {
+        Self { provider, asking: Mutex::new(()), state: std::sync::Mutex::default() }
     }
 
     /// A credential that holds. `refused` is the number of one that the API did not take.
     pub(super) async fn get(&self, refused: Option<u64>) -> Result<Issued> {
-        let mut kept = self.kept.lock().await;
-        let now = Instant::now();
-        let is_after = |limit: Option<Instant>| limit.is_some_and(|limit| limit <= now);
-        let usable =
-            kept.as_mut().filter(|kept| refused != Some(kept.issued.number) && !is_after(kept.expires));
-        let number = match &usable {
-            Some(kept) if !is_after(kept.renew) => return Ok(kept.issued.clone()),
-            Some(kept) => kept.issued.number + 1,
-            None => refused.map_or(0, |number| number + 1),
+        let came = Instant::now();
+        let _asking = match self.usable(refused) {
+            Some(kept) if !is_past(kept.renew) => return Ok(kept.issued),
+            // It holds for a while yet: one call asks, and the others go on.
+            Some(kept) => match self.asking.try_lock() {
+                Ok(asking) => asking,
+                Err(_) => return Ok(kept.issued),
+            },
+            None => self.asking.lock().await,
         };
-        let error = match self.fetch(number).await {
-            Ok(fresh) => return Ok(kept.insert(fresh).issued.clone()),
-            Err(error) => error,
-        };
-        match usable {
-            // It holds for a while yet.
-            Some(usable) => {
-                tracing::warn!(error = %error, "the provider gave no new credential, the old one is used");
-                usable.renew = now.checked_add(AGAIN);
-                Ok(usable.issued.clone())
+        // Another call may have got an answer meanwhile.
+        match (self.usable(refused), &self.lock().failure) {
+            (Some(kept), _) if !is_past(kept.renew) => return Ok(kept.issued),
+            (None, Some((at, error))) if *at >= came => return Err(error.clone()),
+            _ => {}
+        }
+        let fetched = self.fetch().await;
+        let usable = self.usable(refused);
+        let mut state = self.lock();
+        match (fetched, usable) {
+            (Ok(mut fresh), _) => {
+                state.count += 1;
+                fresh.issued.number = state.count;
+                state.failure = None;
+                Ok(state.kept.insert(fresh).issued.clone())
             }
-            None => Err(error),
+            (Err(error), Some(mut kept)) => {
+                tracing::warn!(%error, "the provider gave no new credential, the old one is used");
+                kept.renew = Instant::now().checked_add(AGAIN);
+                Ok(state.kept.insert(kept).issued.clone())
+            }
+            (Err(error), None) => {
+                state.failure = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
         }
     }
 
-    async fn fetch(&self, number: u64) -> Result<Kept> {
+    fn usable(&self, refused: Option<u64>) -> Option<Kept> {
+        let kept = self.lock().kept.clone();
+        kept.filter(|kept| refused != Some(kept.issued.number) && !is_past(kept.expires))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the provider. The number is not that of the credential yet.
+    async fn fetch(&self) -> Result<Kept> {
         let token = (self.provider.fetch)().await.map_err(|error| {
             Error::new(ErrorKind::Credential, "the provider of `auth` gave no credential").with_source(error)
         })?;
@@ -157,11 +190,15 @@ impl Credentials {
         let now = Instant::now();
         let after = |wait: Duration| now.checked_add(wait);
         Ok(Kept {
-            issued: Issued { name, value, number },
+            issued: Issued { name, value, number: 0 },
             renew: token.expires_in.and_then(|lifetime| after(lifetime - EARLY.min(lifetime / 4))),
             expires: token.expires_in.and_then(after),
         })
     }
+}
+
+fn is_past(limit: Option<Instant>) -> bool {
+    limit.is_some_and(|limit| limit <= Instant::now())
 }
 
 /// A new credential is asked for this long before the old one expires, but not in the first three
@@ -185,9 +222,9 @@ mod tests {
     fn credentials(fails: fn(u32) -> bool) -> (Credentials, Arc<AtomicU32>) {
         let asked = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&asked);
-        let provider = Provider::new(move || {
+        let provider = CredentialProvider::new(move || {
             let number = count.fetch_add(1, Ordering::SeqCst);
-            let token = Token::bearer(format!("token-{number}")).expires_in(MINUTE * 10);
+            let token = Credential::bearer(format!("token-{number}")).expires_in(MINUTE * 10);
             async move { if fails(number) { Err("down") } else { Ok(token) } }
         });
         (Credentials::new(provider), asked)
@@ -222,7 +259,7 @@ mod tests {
         assert_eq!(value(&credentials).await, "Bearer token-0");
         assert_eq!(asked.load(Ordering::SeqCst), 3);
         // Refused or run out, it does not help any longer.
-        assert_eq!(credentials.get(Some(0)).await.unwrap_err().kind(), ErrorKind::Credential);
+        assert_eq!(credentials.get(Some(1)).await.unwrap_err().kind(), ErrorKind::Credential);
         advance(MINUTE).await;
         assert_eq!(credentials.get(None).await.unwrap_err().kind(), ErrorKind::Credential);
     }
@@ -231,17 +268,73 @@ mod tests {
     async fn a_refusal_of_an_older_token_renews_nothing() {
         let (credentials, asked) = credentials(|_| false);
         value(&credentials).await;
-        let second = credentials.get(Some(0)).await.unwrap();
+        let second = credentials.get(Some(1)).await.unwrap();
         // Another call had the first one too, and comes later.
-        let again = credentials.get(Some(0)).await.unwrap();
-        assert_eq!((second.number, again.number, again.value), (1, 1, second.value));
+        let again = credentials.get(Some(1)).await.unwrap();
+        assert_eq!((second.number, again.number, again.value), (2, 2, second.value));
         assert_eq!(asked.load(Ordering::SeqCst), 2);
+        // Also if nobody came until all that are known had run out.
+        advance(MINUTE * 60).await;
+        assert_eq!(credentials.get(None).await.unwrap().number, 3);
+        assert_eq!(credentials.get(Some(1)).await.unwrap().number, 3);
+        assert_eq!(asked.load(Ordering::SeqCst), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_shared_by_all_who_wait_and_by_nobody_else() {
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&asked);
+        let provider = CredentialProvider::new(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            async {
+                tokio::time::sleep(MINUTE).await;
+                Err::<Credential, _>("down")
+            }
+        });
+        let credentials = Arc::new(Credentials::new(provider));
+        let mut calls = tokio::task::JoinSet::new();
+        for _ in 0..100 {
+            let credentials = Arc::clone(&credentials);
+            calls.spawn(async move { credentials.get(None).await.unwrap_err().chain() });
+        }
+        let start = Instant::now();
+        assert!(calls.join_all().await.iter().all(|error| error.contains("down")));
+        assert_eq!((asked.load(Ordering::SeqCst), start.elapsed()), (1, MINUTE));
+        tokio::time::sleep(MINUTE).await;
+        credentials.get(None).await.unwrap_err();
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_hangs_holds_one_call_up_while_the_old_one_holds() {
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&asked);
+        let provider = CredentialProvider::new(move || {
+            let first = count.fetch_add(1, Ordering::SeqCst) == 0;
+            async move {
+                if !first {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, &str>(Credential::bearer("old").expires_in(MINUTE * 10))
+            }
+        });
+        let credentials = Arc::new(Credentials::new(provider));
+        value(&credentials).await;
+        advance(MINUTE * 9).await;
+        let mut asks = tokio::task::JoinSet::new();
+        let first = Arc::clone(&credentials);
+        asks.spawn(async move { value(&first).await });
+        tokio::task::yield_now().await;
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        for _ in 0..3 {
+            assert_eq!(value(&credentials).await, "Bearer old");
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_is_dropped_while_it_asks_holds_nobody_up() {
         let (credentials, asked) = credentials(|_| false);
-        let provider = Provider::new({
+        let provider = CredentialProvider::new({
             let asked = Arc::clone(&asked);
             move || {
                 let first = asked.fetch_add(1, Ordering::SeqCst) == 0;
@@ -249,7 +342,7 @@ mod tests {
                     if first {
                         std::future::pending::<()>().await;
                     }
-                    Ok::<_, &str>(Token::bearer("second"))
+                    Ok::<_, &str>(Credential::bearer("second"))
                 }
             }
         });

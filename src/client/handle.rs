@@ -1,6 +1,7 @@
 //! The client itself, and the endpoint of messages.
 
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,6 +97,14 @@ impl Client {
     ///
     /// Dropping the future cancels the request. The reply is lost; the request can be sent again.
     pub async fn create(&self, request: &MessageRequest) -> Result<Message> {
+        self.create_plain(request, |_| ready(())).await
+    }
+
+    async fn create_plain<N: Future<Output = ()>>(
+        &self,
+        request: &MessageRequest,
+        on_retry: impl Fn(Retry) -> N,
+    ) -> Result<Message> {
         request.check()?;
         if self.is_too_long_to_be_silent(request) && self.total_limit(request).is_none() {
             let max_tokens = request.max_tokens_or(&self.inner.defaults);
@@ -106,15 +115,14 @@ impl Client {
             )));
         }
         let call = &self.call(request, Mode::Plain)?;
-        let message = call
-            .run(|attempt| async move {
-                let reply = call.send_for_json(&attempt).await?;
-                match Message::from_json(reply.text) {
-                    Ok(message) => Ok(message.with_response(reply.headers)),
-                    Err(error) => Err(error.with_response(reply.status, reply.headers)),
-                }
-            })
-            .await?;
+        let attempt = |attempt| async move {
+            let reply = call.send_for_json(&attempt).await?;
+            match Message::from_json(reply.text) {
+                Ok(message) => Ok(message.with_response(reply.headers)),
+                Err(error) => Err(error.with_response(reply.status, reply.headers)),
+            }
+        };
+        let message = call.run_with(attempt, on_retry).await?;
         telemetry::replied(call.span(), &message);
         Ok(message)
     }
@@ -179,22 +187,30 @@ impl Client {
     ///
     /// Dropping the future cancels the request. The reply is lost; the request can be sent again.
     pub async fn create_streamed(&self, request: &MessageRequest) -> Result<Message> {
-        self.collect(request).await.map(|(message, _)| message)
+        self.collect(request, |_| ready(())).await.map(|(message, _)| message)
     }
 
-    async fn collect(&self, request: &MessageRequest) -> Result<(Message, Option<Rest>)> {
+    async fn collect<N: Future<Output = ()>>(
+        &self,
+        request: &MessageRequest,
+        on_retry: impl Fn(Retry) -> N,
+    ) -> Result<(Message, Option<Rest>)> {
         let call = &self.call(request, Mode::Streamed)?;
         let attempt = |attempt| async move { MessageStream::open(call, attempt).await?.finish().await };
-        let reply = call.run(attempt).await?;
+        let reply = call.run_with(attempt, on_retry).await?;
         telemetry::replied(call.span(), &reply.0);
         Ok(reply)
     }
 
     /// [`create`](Self::create), by a stream where the reply may take too long without one.
-    pub(crate) async fn create_for_run(&self, request: &MessageRequest) -> Result<(Message, Option<Rest>)> {
+    pub(crate) async fn create_for_run<N: Future<Output = ()>>(
+        &self,
+        request: &MessageRequest,
+        on_retry: impl Fn(Retry) -> N,
+    ) -> Result<(Message, Option<Rest>)> {
         match self.is_too_long_to_be_silent(request) {
-            true => self.collect(request).await,
-            false => Ok((self.create(request).await?, None)),
+            true => self.collect(request, on_retry).await,
+            false => Ok((self.create_plain(request, on_retry).await?, None)),
         }
     }
 

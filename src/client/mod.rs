@@ -38,5 +38,5 @@ pub use crate::error::TimeoutPhase;
 pub use crate::messages::options::{DEFAULT_MAX_TOKENS, DEFAULT_MODEL};
 pub use crate::messages::rate_limits::{RateLimit, RateLimits};
 pub use auth::Auth;
-pub use credential::{Provider, Token};
+pub use credential::{Credential, CredentialProvider};
 pub use stream::TextStream;

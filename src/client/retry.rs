@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, StatusCode};
 
 use crate::error::{Error, ErrorKind};
-use crate::messages::{ApiError, ApiErrorType};
+use crate::messages::ApiErrorType;
 
 /// What a failed attempt says about the next one.
 #[derive(Clone, Copy, Debug)]
@@ -85,35 +85,27 @@ pub(crate) fn is_transient(failure: Failure<'_>) -> bool {
     if is_spend_limit(failure) {
         return false;
     }
-    // A response that was too long is so again, whatever the server thinks of it.
-    if matches!(
-        failure.kind,
-        ErrorKind::Config | ErrorKind::Credential | ErrorKind::Request | ErrorKind::TooLarge
-    ) {
-        return false;
-    }
-    match failure.headers.get("x-should-retry").map(|value| value.as_bytes()) {
-        Some(b"true") => return true,
-        Some(b"false") => return false,
-        _ => {}
-    }
-    match failure.kind {
+    let by_itself = match failure.kind {
+        // Nothing that a server thinks of it makes them better the next time.
+        ErrorKind::Config | ErrorKind::Credential | ErrorKind::Request | ErrorKind::TooLarge => return false,
         ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Transport => true,
         ErrorKind::Decode => failure.empty_body,
         ErrorKind::Api => match failure.status {
             // An error inside a 2xx has its status in its type alone.
-            Some(status) if status.is_success() => failure.error_type.is_some_and(is_transient_type),
-            Some(status) => is_transient_status(status),
-            None => failure.error_type.is_some_and(is_transient_type),
+            Some(status) if !status.is_success() => is_transient_status(status),
+            _ => failure.error_type.is_some_and(is_transient_type),
         },
-        ErrorKind::Config | ErrorKind::Credential | ErrorKind::Request | ErrorKind::TooLarge => false,
+    };
+    match failure.headers.get("x-should-retry").map(|value| value.as_bytes()) {
+        Some(b"true") => true,
+        Some(b"false") => false,
+        _ => by_itself,
     }
 }
 
 /// An error that says whether the same request may succeed later.
 pub(crate) fn judged(error: Error) -> Error {
-    let error_code = error.api_error().and_then(ApiError::error_code);
-    let is_transient = is_transient(Failure::of(&error, error_code.as_deref()));
+    let is_transient = is_transient(Failure::of(&error));
     error.with_retryable(is_transient)
 }
 
@@ -167,13 +159,13 @@ fn is_transient_type(error_type: &ApiErrorType) -> bool {
 }
 
 impl<'a> Failure<'a> {
-    /// The facts of an error; `error_code` is [`ApiError::error_code`](crate::messages::ApiError::error_code).
-    pub(crate) fn of(error: &'a Error, error_code: Option<&'a str>) -> Self {
+    /// The facts of an error.
+    pub(crate) fn of(error: &'a Error) -> Self {
         Self {
             kind: error.kind(),
             status: error.status_code(),
             error_type: error.api_error().map(|api| &api.error_type),
-            error_code,
+            error_code: error.error_code(),
             headers: error.headers(),
             wait: error.retry_after(),
             empty_body: error.kind() == ErrorKind::Decode && error.is_retryable(),

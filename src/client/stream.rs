@@ -320,7 +320,7 @@ impl MessageStream {
     fn complete(&mut self, message: Message) {
         self.slot = None;
         let message = message.with_response(self.origin.headers.clone());
-        telemetry::replied(&self.span, &message);
+        telemetry::replied(&std::mem::replace(&mut self.span, Span::none()), &message);
         self.outcome = Some(Ok(message));
     }
 
@@ -330,7 +330,7 @@ impl MessageStream {
         let Origin { status, headers, attempt, .. } = &self.origin;
         let error = error.with_response(*status, headers.clone()).with_partial(self.snapshot());
         let error = retry::judged(error).with_attempts(*attempt);
-        telemetry::failed(&self.span, &error);
+        telemetry::failed(&std::mem::replace(&mut self.span, Span::none()), &error);
         self.outcome = Some(Err(error.clone()));
         error
     }

@@ -1,5 +1,6 @@
 //! The error object of the API, the same in a response body and in a stream.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::value::RawValue;
@@ -47,6 +48,7 @@ pub struct ApiError {
     pub details: Option<Box<RawValue>>,
     /// The request id of the body; the header's is on the [`Error`](crate::Error).
     pub request_id: Option<String>,
+    error_code: Option<String>,
 }
 
 impl ApiError {
@@ -61,19 +63,21 @@ impl ApiError {
         };
         let error_type = inner.str("type")?;
         let message = inner.str("message")?;
+        let details = inner.get("details").filter(|details| !json::is_null(details));
+        let code = |details: &RawValue| Fields::parse(details.get())?.str("error_code").map(Cow::into_owned);
         Some(Self {
             error_type: ApiErrorType::from(&*error_type),
             message: message.into_owned(),
-            details: inner.get("details").filter(|details| !json::is_null(details)).map(ToOwned::to_owned),
+            error_code: details.and_then(code),
+            details: details.map(ToOwned::to_owned),
             request_id: outer.str("request_id").map(Into::into),
         })
     }
 
     /// `details.error_code`, the finest name that the API has for an error.
     #[must_use]
-    pub fn error_code(&self) -> Option<String> {
-        let details = Fields::parse(self.details.as_ref()?.get())?;
-        details.str("error_code").map(Into::into)
+    pub fn error_code(&self) -> Option<&str> {
+        self.error_code.as_deref()
     }
 }
 
@@ -101,7 +105,7 @@ mod tests {
         .unwrap();
         assert_eq!(full.error_type, ApiErrorType::Overloaded);
         assert_eq!(full.message, "busy");
-        assert_eq!(full.error_code().as_deref(), Some("x"));
+        assert_eq!(full.error_code(), Some("x"));
         assert_eq!(full.request_id.as_deref(), Some("req_1"));
 
         let bare = ApiError::from_json(r#"{"type":"brand_new","message":"m"}"#).unwrap();

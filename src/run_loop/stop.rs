@@ -139,11 +139,10 @@ impl Stop {
         Self::new(RunErrorKind::Cancelled, "the run was cancelled")
     }
 
-    pub(crate) fn timed_out(limit: Duration) -> Self {
-        Self::new(
-            RunErrorKind::Timeout,
-            format!("the run did not end within {limit:?} (the limit of `timeout` on the runner)"),
-        )
+    /// `last` is the failure whose wait or repetition was under way.
+    pub(crate) fn timed_out(limit: Duration, last: Option<Error>) -> Self {
+        let text = format!("the run did not end within {limit:?} (the limit of `timeout` on the runner)");
+        Self { inner: Arc::new(Inner { kind: RunErrorKind::Timeout, text, client: last }) }
     }
 
     /// What stopped the run.
@@ -156,10 +155,12 @@ impl Stop {
     /// (`overloaded_error`), else that of the kind (`max_iterations`).
     #[must_use]
     pub fn error_type(&self) -> &str {
-        self.client_error().and_then(Error::api_type).unwrap_or_else(|| self.kind().as_str())
+        let of_client = self.client_error().filter(|_| self.kind() == RunErrorKind::Client);
+        of_client.and_then(Error::api_type).unwrap_or_else(|| self.kind().as_str())
     }
 
-    /// The client's error, where a request failed or was refused before it was sent.
+    /// The client's error, where a request failed or was refused before it was sent. Of a run that
+    /// took too long, why its last request was being sent again, if it was.
     #[must_use]
     pub fn client_error(&self) -> Option<&Error> {
         self.inner.client.as_ref()
@@ -168,7 +169,7 @@ impl Stop {
     /// True if the same conversation may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        self.client_error().is_some_and(Error::is_retryable)
+        self.kind() == RunErrorKind::Client && self.client_error().is_some_and(Error::is_retryable)
     }
 
     /// This reason and its sources on one line, each once.

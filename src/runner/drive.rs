@@ -1,7 +1,9 @@
 //! The driver: the only loop with an await.
 
 use std::collections::HashSet;
+use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use tokio::time::sleep;
 use tracing::Instrument as _;
@@ -21,8 +23,8 @@ impl ToolRunner {
     /// Runs a request to its end.
     ///
     /// # Errors
-    /// A request failed, the cap was reached, a reply broke the API's rules, the run was
-    /// cancelled, or the request or the runner can't be used as they are. Each error has the
+    /// A request failed, the cap or the limit of time was reached, a reply broke the API's rules, the
+    /// run was cancelled, or the request or the runner can't be used as they are. Each error has the
     /// conversation so far. What a tool does wrong is no error: the model gets to read it.
     ///
     /// # Panics
@@ -102,14 +104,15 @@ impl ToolRunner {
         run_loop: &mut RunLoop,
         slot: Option<&Slot>,
     ) -> Result<(), Stop> {
+        let trouble = Trouble::default();
         // On the heap, once for each drive: a run is a large future, and it is moved about, or waits
         // inside of a tool of another run.
         let Some(limit) = self.inner.timeout else {
-            return Box::pin(self.steps(client, run_loop, self.observer(slot))).await;
+            return Box::pin(self.steps(client, run_loop, self.observer(slot), &trouble)).await;
         };
         let token = self.inner.cancellation.child_token();
         let limited = self.clone().edit(|inner| inner.cancellation = token.clone());
-        let mut steps = Box::pin(limited.steps(client, run_loop, limited.observer(slot)));
+        let mut steps = Box::pin(limited.steps(client, run_loop, limited.observer(slot), &trouble));
         tokio::select! {
             biased;
             outcome = &mut steps => return outcome,
@@ -119,7 +122,7 @@ impl ToolRunner {
             Err(stop)
                 if stop.kind() == RunErrorKind::Cancelled && !self.inner.cancellation.is_cancelled() =>
             {
-                Err(Stop::timed_out(limit))
+                Err(Stop::timed_out(limit, trouble.take()))
             }
             outcome => outcome,
         }
@@ -188,15 +191,21 @@ impl ToolRunner {
         }
     }
 
-    /// One reply to a request: as a stream where somebody is told of it.
+    /// One reply to a request: as a stream where somebody is told of it. What failed meanwhile is
+    /// left in `trouble`.
     async fn reply(
         &self,
         client: &Client,
         request: &MessageRequest,
         observer: Observer<'_>,
+        trouble: &Trouble,
     ) -> Result<(Message, Option<Rest>), Error> {
         if observer.is_none() {
-            return client.create_for_run(request).await;
+            let on_retry = |Retry { error, .. }: Retry| {
+                trouble.put(error);
+                ready(())
+            };
+            return client.create_for_run(request, on_retry).await;
         }
         // What was told of the attempt counts no longer once the next one begins.
         let told = &AtomicBool::new(false);
@@ -205,6 +214,7 @@ impl ToolRunner {
             observer.tell(RunEvent::Stream(event))
         };
         let on_retry = |Retry { attempt, wait, error }: Retry| {
+            trouble.put(error.clone());
             observer.tell(match told.swap(false, Ordering::Relaxed) {
                 true => RunEvent::Restart { attempt, wait, error },
                 false => RunEvent::Retry { attempt, wait, error },
@@ -218,6 +228,7 @@ impl ToolRunner {
         client: &Client,
         run_loop: &mut RunLoop,
         observer: Observer<'_>,
+        trouble: &Trouble,
     ) -> Result<(), Stop> {
         let mut rest = None;
         let mut turn = None;
@@ -231,9 +242,11 @@ impl ToolRunner {
                     }
                     drop(rest.take());
                     let turn = turn.insert(telemetry::turn(iterations + 1)).clone();
-                    let request = self.reply(client, step.request(), observer).instrument(turn.clone());
+                    let request =
+                        self.reply(client, step.request(), observer, trouble).instrument(turn.clone());
                     let reply;
                     (reply, rest) = self.unless_cancelled(request).await??;
+                    trouble.take();
                     step.complete(reply.clone())?;
                     turn.in_scope(|| {
                         tracing::debug!(
@@ -268,6 +281,20 @@ impl ToolRunner {
                 }
             }
         }
+    }
+}
+
+/// Why the request of the moment is being sent again.
+#[derive(Default)]
+struct Trouble(Mutex<Option<Error>>);
+
+impl Trouble {
+    fn put(&self, error: Error) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+
+    fn take(&self) -> Option<Error> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 

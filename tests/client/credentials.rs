@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use agentloop::client::{Auth, TimeoutPhase, Token};
+use agentloop::client::{Auth, Credential, TimeoutPhase};
 use agentloop::{Client, ErrorKind, MessageRequest};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -25,7 +25,7 @@ fn counted(server: &Server, lifetime: Option<Duration>) -> (Client, Arc<AtomicU3
     let count = Arc::clone(&asked);
     let auth = Auth::provider(move || {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
-        let token = Token::bearer(format!("token-{number}"));
+        let token = Credential::bearer(format!("token-{number}"));
         let token = match lifetime {
             Some(lifetime) => token.expires_in(lifetime),
             None => token,
@@ -54,7 +54,7 @@ async fn a_credential_is_asked_for_once_and_kept() {
 #[tokio::test]
 async fn an_api_key_of_a_provider_is_sent_as_one() {
     let server = Server::start([Reply::ok()]);
-    let auth = Auth::provider(|| async { Ok::<_, io::Error>(Token::api_key(" rotated\n")) });
+    let auth = Auth::provider(|| async { Ok::<_, io::Error>(Credential::api_key(" rotated\n")) });
     builder(&server).auth(auth).build().unwrap().create(&"Hello".into()).await.unwrap();
     let seen = &server.seen()[0];
     assert_eq!((seen.all("x-api-key"), seen.all("authorization")), (vec!["rotated"], vec![]));
@@ -116,7 +116,7 @@ async fn calls_at_the_same_moment_share_one_answer() {
         let gate = Arc::clone(&gate);
         async move {
             gate.wait().await;
-            Ok::<_, io::Error>(Token::bearer("shared"))
+            Ok::<_, io::Error>(Credential::bearer("shared"))
         }
     });
     let client = builder(&server).auth(auth).build().unwrap();
@@ -135,9 +135,12 @@ async fn calls_at_the_same_moment_share_one_answer() {
 async fn a_provider_that_fails_is_an_error_and_nothing_is_sent() {
     let server = Server::start([]);
     for (auth, source) in [
-        (Auth::provider(|| async { Err::<Token, _>("the vault is sealed") }), "the vault is sealed"),
-        (Auth::provider(|| async { Ok::<_, io::Error>(Token::bearer(" ")) }), "is empty"),
-        (Auth::provider(|| async { Ok::<_, io::Error>(Token::bearer("SEN\nTINEL")) }), "no header may hold"),
+        (Auth::provider(|| async { Err::<Credential, _>("the vault is sealed") }), "the vault is sealed"),
+        (Auth::provider(|| async { Ok::<_, io::Error>(Credential::bearer(" ")) }), "is empty"),
+        (
+            Auth::provider(|| async { Ok::<_, io::Error>(Credential::bearer("SEN\nTINEL")) }),
+            "no header may hold",
+        ),
     ] {
         let error = builder(&server).auth(auth).build().unwrap().create(&"Hello".into()).await.unwrap_err();
         assert_eq!((error.kind(), error.attempts()), (ErrorKind::Credential, 0), "{error:?}");
@@ -150,7 +153,7 @@ async fn a_provider_that_fails_is_an_error_and_nothing_is_sent() {
 #[tokio::test]
 async fn a_provider_that_hangs_is_a_timeout_of_its_own_phase() {
     let server = Server::start([]);
-    let auth = Auth::provider(std::future::pending::<Result<Token, io::Error>>);
+    let auth = Auth::provider(std::future::pending::<Result<Credential, io::Error>>);
     let client = builder(&server).auth(auth).idle_timeout(Duration::from_millis(50)).build().unwrap();
     let error = client.create(&"Hello".into()).await.unwrap_err();
     assert_eq!((error.timeout_phase(), error.attempts()), (Some(TimeoutPhase::Credential), 0), "{error:?}");
@@ -161,7 +164,7 @@ async fn a_provider_that_hangs_is_a_timeout_of_its_own_phase() {
 async fn a_token_that_comes_back_in_an_error_is_hidden() {
     let body = r#"{"error":{"type":"permission_error","message":"no access with long-token-1"}}"#;
     let server = Server::start([Reply::json(403, body)]);
-    let auth = Auth::provider(|| async { Ok::<_, io::Error>(Token::bearer("long-token-1")) });
+    let auth = Auth::provider(|| async { Ok::<_, io::Error>(Credential::bearer("long-token-1")) });
     let client = builder(&server).auth(auth).build().unwrap();
     let error = client.create(&"Hello".into()).await.unwrap_err();
     assert!(error.to_string().contains("[redacted]"), "{error}");

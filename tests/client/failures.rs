@@ -26,7 +26,7 @@ async fn the_apis_error_keeps_everything() {
     let error = error(Reply::new(429, &headers, body)).await;
     assert_eq!((error.kind(), error.status()), (ErrorKind::Api, Some(429)));
     assert_eq!(error.api_type(), Some("rate_limit_error"));
-    assert_eq!(error.api_error().unwrap().error_code().as_deref(), Some("ramp_limit_exceeded"));
+    assert_eq!(error.api_error().unwrap().error_code(), Some("ramp_limit_exceeded"));
     assert_eq!(error.request_id(), Some("req_head"));
     assert_eq!(error.retry_after().unwrap().as_secs(), 171);
     assert_eq!(error.header("Anthropic-RateLimit-Tokens-Remaining"), Some("7000"));

@@ -36,6 +36,17 @@ async fn a_proxy_that_is_not_there_is_a_connect_error_without_its_password() {
     assert!(!shown.contains("SENTINEL"), "{shown}");
 }
 
+#[tokio::test]
+async fn of_a_proxy_and_none_the_last_word_counts() {
+    let server = Server::start(vec![Reply::ok(); 2]);
+    let here = Client::builder().api_key("k").base_url(server.url()).max_retries(0);
+    let direct = here.clone().proxy("http://127.0.0.1:1").no_proxy().build().unwrap();
+    direct.create(&"Hello".into()).await.unwrap();
+    let elsewhere = here.base_url(ELSEWHERE).no_proxy().proxy(server.url()).build().unwrap();
+    elsewhere.create(&"Hello".into()).await.unwrap();
+    assert_eq!(server.seen().len(), 2);
+}
+
 #[test]
 fn a_proxy_of_no_kind_is_refused_without_showing_it() {
     for url in ["ftp://u:SENTINEL@h:1", "socks9://SENTINEL", "http://", "http://SENTI NEL", ""] {

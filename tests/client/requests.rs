@@ -67,6 +67,31 @@ async fn any_model_is_sent_and_the_reply_tells_its_own() {
 }
 
 #[tokio::test]
+async fn a_key_may_come_from_a_variable_of_ones_own() {
+    let server = Server::start(vec![Reply::ok(); 2]);
+    // Cargo sets it where it runs tests.
+    let seen = one(builder(&server).api_key_from("CARGO_PKG_NAME"), &server, "Hello".into()).await;
+    assert_eq!(seen.all("x-api-key"), [env!("CARGO_PKG_NAME")]);
+    // The last word counts.
+    let seen =
+        one(builder(&server).api_key_from("AGENTLOOP_NONE").api_key("own"), &server, "Hello".into()).await;
+    assert_eq!(seen.all("x-api-key"), ["own"]);
+
+    let error = builder(&server).api_key_from("AGENTLOOP_NONE").build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(
+        error.to_string().contains("`AGENTLOOP_NONE`") && error.to_string().contains("not set"),
+        "{error}"
+    );
+    // The key in place of its variable.
+    let error = builder(&server).api_key_from("sk-ant-SENTINEL").build().unwrap_err();
+    assert!(
+        error.to_string().contains("`api_key_from`") && !format!("{error:?}").contains("SENTINEL"),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
 async fn one_credential_of_each_kind() {
     let server = Server::start(vec![Reply::ok(); 5]);
     let hello = || MessageRequest::from("Hello");

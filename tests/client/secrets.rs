@@ -3,10 +3,10 @@
 use std::fmt::Debug;
 use std::io;
 
-use agentloop::client::{Auth, Token};
+use agentloop::client::{Auth, Credential};
 use agentloop::{Client, ClientBuilder, MessageRequest, ToolRunner};
 
-use crate::everything::Everything;
+use crate::everything::{Everything, Logged};
 use crate::server::{Reply, Server};
 
 const SENTINEL: &str = "sk-ant-SENTINEL";
@@ -45,7 +45,7 @@ fn credentials(builder: ClientBuilder, which: usize) -> ClientBuilder {
     match which {
         0 => builder.api_key(SENTINEL),
         1 => builder.auth_token(SENTINEL),
-        2 => builder.auth(Auth::provider(|| async { Ok::<_, io::Error>(Token::bearer(SENTINEL)) })),
+        2 => builder.auth(Auth::provider(|| async { Ok::<_, io::Error>(Credential::bearer(SENTINEL)) })),
         _ => builder.auth(Auth::None).header("x-api-key", SENTINEL),
     }
 }
@@ -76,6 +76,7 @@ async fn fails(client: &Client, request: &MessageRequest, way: usize) -> String 
 async fn nothing_shows_a_secret() {
     let log = Everything::default();
     let guards = log.install();
+    let logged = Logged::install();
     let mut all = String::new();
     let mut cases = 0;
     for which in 0..4 {
@@ -126,11 +127,13 @@ async fn nothing_shows_a_secret() {
     drop(guards);
 
     let log = log.text();
-    for (name, text) in [("output", &all), ("log", &log)] {
+    let logged = logged.text();
+    for (name, text) in [("output", &all), ("traces", &log), ("log", &logged)] {
         let at = text.find("SENTINEL").map(|at| text.get(at.saturating_sub(200)..at + 8));
         assert_eq!(at, None, "in the {name}");
     }
     // What was looked at is what could have shown it.
     assert!(all.contains("ApiKey(..)") && all.contains("x-own") && all.contains("[redacted]"));
     assert!(log.contains("gen_ai.request.model") && log.contains("trying again"), "{log}");
+    assert!(logged.contains("reqwest"), "{logged}");
 }

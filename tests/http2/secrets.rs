@@ -3,7 +3,7 @@
 use agentloop::{Client, ToolRunner};
 
 use crate::answer::Answer;
-use crate::everything::Everything;
+use crate::everything::{Everything, Logged};
 use crate::server::{Identity, Server};
 
 #[tokio::test]
@@ -13,6 +13,7 @@ async fn a_trace_of_http2_shows_no_secret() {
     let server = Server::that_asks_for(&identity, [Answer::text("a"), Answer::text("b")]).await;
     let log = Everything::default();
     let guards = log.install();
+    let logged = Logged::install();
     for streamed in [false, true] {
         let client = Client::builder()
             .base_url(format!("{}/?k={SENTINEL}", server.url()))
@@ -33,5 +34,7 @@ async fn a_trace_of_http2_shows_no_secret() {
     let at = log.find("SENTINEL").map(|at| log.get(at.saturating_sub(200)..at + 8));
     assert_eq!(at, None);
     assert!(!log.contains("PRIVATE KEY"));
+    let logged = logged.text();
+    assert!(!logged.contains("SENTINEL") && logged.contains("reqwest"), "{logged}");
     assert!(log.contains("Headers") && log.contains("gen_ai.request.model"), "HTTP/2 was not traced");
 }

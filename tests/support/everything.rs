@@ -23,6 +23,37 @@ impl Everything {
     }
 }
 
+/// What reaches the `log` crate, which some crates below use: of all threads of the process.
+#[derive(Default)]
+pub(crate) struct Logged(Mutex<String>);
+
+impl Logged {
+    /// Takes effect for the rest of the process.
+    pub(crate) fn install() -> &'static Self {
+        static LOGGED: Logged = Logged(Mutex::new(String::new()));
+        if log::set_logger(&LOGGED).is_ok() {
+            log::set_max_level(log::LevelFilter::Trace);
+        }
+        &LOGGED
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl log::Log for Logged {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        writeln!(self.0.lock().unwrap(), "{}: {}", record.target(), record.args()).unwrap();
+    }
+
+    fn flush(&self) {}
+}
+
 impl Visit for Everything {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         writeln!(self.0.lock().unwrap(), "{field}={value:?}").unwrap();
