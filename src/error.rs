@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::client::retry;
 use crate::messages::rate_limits::RateLimits;
-use crate::messages::{ApiError, ApiErrorType, Message};
+use crate::messages::{ApiError, ApiErrorType, Message, json};
 
 /// `Result` with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -321,6 +321,17 @@ impl Error {
     }
 }
 
+/// The beginning of a text that may be as long as a response.
+fn excerpt(text: &str) -> Cow<'_, str> {
+    match text.get(..json::floor(text, LONGEST)) {
+        Some(beginning) if beginning.len() < text.len() => format!("{beginning}…").into(),
+        _ => text.into(),
+    }
+}
+
+/// An error shows this much of what the API says, and [`Error::api_error`] has all of it.
+const LONGEST: usize = 1000;
+
 /// An error and all its sources on one line, each once.
 pub(crate) fn chain(error: &dyn StdError) -> String {
     let mut line = error.to_string();
@@ -337,7 +348,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.inner.message)?;
         if let Some(api) = &self.inner.api {
-            write!(f, ": {}: {}", api.error_type, api.message)?;
+            write!(f, ": {}: {}", excerpt(api.error_type.as_str()), excerpt(&api.message))?;
         }
         if let Some(id) = self.request_id() {
             write!(f, " (request id {id})")?;
@@ -354,7 +365,8 @@ impl fmt::Debug for Error {
             debug.field("status", &status);
         }
         if let Some(api) = &self.inner.api {
-            debug.field("api_type", &api.error_type.as_str()).field("api_message", &api.message);
+            debug.field("api_type", &excerpt(api.error_type.as_str()));
+            debug.field("api_message", &excerpt(&api.message));
         }
         if let Some(id) = self.request_id() {
             debug.field("request_id", &id);

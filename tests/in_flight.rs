@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop::client::TimeoutPhase;
-use agentloop::testing::{Gate, Reply, Server};
+use agentloop::client::{Auth, Credential, TimeoutPhase};
+use agentloop::testing::{Gate, Reply, Script, Server};
 use agentloop::{Client, ClientBuilder, MessageRequest, RunError, RunEvent, Tool, ToolRunner};
 use serde_json::json;
 use tokio::sync::Notify;
@@ -290,4 +290,56 @@ async fn a_retry_that_gets_no_place_tells_why_it_was_one() {
     assert!(error.chain().contains("busy"), "{}", error.chain());
     gate.release();
     assert!(guarded(other.join_all()).await[0].is_ok());
+}
+
+/// Each wait of a call has its limit over all the rounds that it takes: here every call that gets a
+/// place meets the rate limit and holds the others back.
+#[tokio::test]
+async fn waits_that_begin_anew_have_one_limit() {
+    let limit =
+        || Reply::error(429, "rate_limit_error", "slow down").header("retry-after-ms", "100").delay(SHORT);
+    let server = Server::start(Script::from_fn(move |_| limit())).await;
+    let longest = Duration::from_millis(600);
+    let client =
+        builder(&server).max_in_flight(1).max_retry_wait(longest).idle_timeout(longest * 2).max_retries(0);
+    let client = client.build().unwrap();
+    let mut calls = JoinSet::new();
+    for _ in 0..60 {
+        let client = client.clone();
+        calls.spawn(async move { client.create(&request("Hi")).await.unwrap_err() });
+    }
+    let errors = guarded(calls.join_all()).await;
+    let met = errors.iter().filter(|error| error.attempts() == 1).count();
+    let held = errors.iter().filter(|error| error.attempts() == 0 && error.status() == Some(429)).count();
+    let placeless = errors.iter().filter(|error| error.timeout_phase() == Some(TimeoutPhase::Slot)).count();
+    println!("{met} met the limit, {held} were held back, {placeless} got no place");
+    assert_eq!(met + held + placeless, 60);
+    // One round of each takes 0.2 seconds.
+    assert!((1..30).contains(&met), "{met} of 60 were sent");
+}
+
+/// A credential that runs out while its call waits for a place is not sent.
+#[tokio::test]
+async fn a_credential_that_ran_out_in_the_queue_is_replaced() {
+    let server =
+        Server::start(Script::from_fn(|_| Reply::text("ok").delay(Duration::from_millis(300)))).await;
+    let asked = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let count = Arc::clone(&asked);
+    let auth = Auth::provider(move || {
+        let number = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let token = Credential::bearer(format!("token-{number}")).expires_in(Duration::from_millis(200));
+        async move { Ok::<_, std::io::Error>(token) }
+    });
+    let client =
+        Client::builder().no_proxy().base_url(server.url()).auth(auth).max_in_flight(1).build().unwrap();
+    let mut calls = JoinSet::new();
+    for _ in 0..3 {
+        let client = client.clone();
+        calls.spawn(async move { client.create(&request("Hi")).await.map(drop) });
+    }
+    assert!(guarded(calls.join_all()).await.iter().all(Result::is_ok));
+    let mut sent: Vec<_> =
+        server.requests().iter().map(|seen| seen.header("authorization").unwrap().to_owned()).collect();
+    sent.dedup();
+    assert_eq!(sent.len(), 3, "{sent:?}");
 }

@@ -249,15 +249,21 @@ impl Call {
         retry::verdict(failure, situation, self.retry)
     }
 
-    /// Waits until an attempt may go out, and gets what it needs.
+    /// Waits until an attempt may go out, and gets what it needs. What was waited for may be over
+    /// once the next wait is, so it may take several rounds, within the limits of one.
     async fn admit(&self, trail: &mut Trail) -> Result<Attempt> {
+        let mut waits = Waits::default();
         loop {
-            self.cool_down(trail).await?;
-            let issued = self.credential(trail.refused).await?;
-            let slot = self.slot().await?;
-            // These waits may have been long.
+            self.cool_down(trail, &mut waits).await?;
+            let issued = self.credential(trail.refused, &mut waits).await?;
+            let held = issued.as_ref().is_none_or(Issued::holds);
+            let slot = self.slot(&mut waits).await?;
             let cool_downs = self.client.inner.cool_downs.as_ref();
             if cool_downs.is_some_and(|cool_downs| cool_downs.is_cooling(&self.name)) {
+                continue;
+            }
+            // One that had run out when the provider gave it is the API's to refuse.
+            if held && !issued.as_ref().is_none_or(Issued::holds) {
                 continue;
             }
             let mut headers = self.headers.clone();
@@ -269,7 +275,7 @@ impl Call {
     }
 
     /// Waits as long as a rate limit holds calls of this name back.
-    async fn cool_down(&self, trail: &mut Trail) -> Result<()> {
+    async fn cool_down(&self, trail: &mut Trail, waits: &mut Waits) -> Result<()> {
         let Some(cool_downs) = &self.client.inner.cool_downs else { return Ok(()) };
         let own = trail.last.clone();
         let waiting_for = |cause: &Error| {
@@ -277,30 +283,39 @@ impl Call {
             // If a total limit ends the call here, this is why.
             trail.last = own.clone().or_else(|| Some(cause.clone()));
         };
-        let passed = cool_downs.pass(&self.name, self.retry.longest_wait, waiting_for).await;
+        let since = *waits.cool_down.get_or_insert_with(Instant::now);
+        let deadline = since.checked_add(self.retry.longest_wait);
+        let passed = cool_downs.pass(&self.name, deadline, waiting_for).await;
         trail.last = own;
         passed
     }
 
     /// The credential of a provider, where this call does not bring its own.
-    async fn credential(&self, refused: Option<u64>) -> Result<Option<Issued>> {
+    async fn credential(&self, refused: Option<u64>, waits: &mut Waits) -> Result<Option<Issued>> {
         let credentials = self.client.inner.credentials.as_ref();
         let Some(credentials) = credentials.filter(|_| !self.headers.keys().any(is_credential)) else {
             return Ok(None);
         };
-        self.within_idle(TimeoutPhase::Credential, credentials.get(refused)).await?.map(Some)
+        let since = *waits.credential.get_or_insert_with(Instant::now);
+        let issued = credentials.get(refused, self.idle / 2);
+        self.within_idle(TimeoutPhase::Credential, since, issued).await?.map(Some)
     }
 
-    async fn slot(&self) -> Result<Option<Slot>> {
+    async fn slot(&self, waits: &mut Waits) -> Result<Option<Slot>> {
         let Some(slots) = &self.client.inner.slots else { return Ok(None) };
-        let slot = self.within_idle(TimeoutPhase::Slot, Arc::clone(slots).acquire_owned()).await?;
+        let since = *waits.slot.get_or_insert_with(Instant::now);
+        let slot = Arc::clone(slots).acquire_owned();
         // It is never closed.
-        Ok(slot.ok())
+        Ok(self.within_idle(TimeoutPhase::Slot, since, slot).await?.ok())
     }
 
-    async fn within_idle<T>(&self, phase: TimeoutPhase, work: impl Future<Output = T>) -> Result<T> {
-        let start = Instant::now();
-        let done = within(work, self.idle, || start).await;
+    async fn within_idle<T>(
+        &self,
+        phase: TimeoutPhase,
+        since: Instant,
+        work: impl Future<Output = T>,
+    ) -> Result<T> {
+        let done = within(work, self.idle, || since).await;
         done.ok_or_else(|| phase.timed_out(self.idle, "idle_timeout"))
     }
 
@@ -337,6 +352,14 @@ impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call").field("path", &self.path).field("retry", &self.retry).finish_non_exhaustive()
     }
+}
+
+/// Since when an attempt waits for what it needs, each for the first time.
+#[derive(Default)]
+struct Waits {
+    cool_down: Option<Instant>,
+    credential: Option<Instant>,
+    slot: Option<Instant>,
 }
 
 /// What a call leaves behind, readable also when its limit cuts it off.

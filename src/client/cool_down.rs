@@ -24,6 +24,8 @@ struct State {
     names: HashMap<Box<str>, CoolDown>,
     /// How many cool-downs there were.
     count: u64,
+    /// From how many names on those that are over are looked for.
+    crowded: usize,
 }
 
 #[derive(Debug)]
@@ -56,7 +58,11 @@ impl CoolDowns {
         };
         let step = (wait / 4).min(LONGEST_STEP);
         let mut state = self.lock();
-        state.names.retain(|_, cool_down| !cool_down.is_over(now));
+        // Each time that their number has doubled: looking at all of them takes time.
+        if state.names.len() >= state.crowded.max(64) {
+            state.names.retain(|_, cool_down| !cool_down.is_over(now));
+            state.crowded = state.names.len() * 2;
+        }
         state.count += 1;
         let number = state.count;
         // It is told to other callers, who must not see what came of this one's reply.
@@ -69,14 +75,13 @@ impl CoolDowns {
     /// Waits until a call may go out. Before each wait it tells what it waits for.
     ///
     /// # Errors
-    /// What it would wait for, if that is beyond `longest` from now.
+    /// What it would wait for, if that is beyond the deadline. `None` is none.
     pub(crate) async fn pass(
         &self,
         name: &str,
-        longest: Duration,
+        deadline: Option<Instant>,
         mut waiting_for: impl FnMut(&Error),
     ) -> Result<()> {
-        let deadline = Instant::now().checked_add(longest);
         while let Some(place) = self.place(name) {
             if deadline.is_some_and(|deadline| place.at > deadline) {
                 return Err(place.cause);
@@ -180,7 +185,7 @@ mod tests {
     }
 
     async fn pass(cool_downs: &CoolDowns, name: &str) {
-        cool_downs.pass(name, SECOND * 60, |_| {}).await.unwrap();
+        cool_downs.pass(name, None, |_| {}).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
@@ -243,6 +248,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn names_that_are_over_are_forgotten() {
+        let cool_downs = CoolDowns::default();
+        let mut most = 0;
+        for name in 0..10_000 {
+            cool_downs.begin(&name.to_string(), Duration::from_millis(1), &cause());
+            sleep(Duration::from_millis(2)).await;
+            most = most.max(cool_downs.lock().names.len());
+        }
+        assert!(most <= 130, "{most} names were kept");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_place_in_an_older_queue_is_void() {
         let cool_downs = CoolDowns::default();
         let start = Instant::now();
@@ -274,7 +291,7 @@ mod tests {
         let cool_downs = CoolDowns::default();
         let partial = Message::from_json(r#"{"content":[{"type":"text","text":"private"}]}"#).unwrap();
         cool_downs.begin("m", SECOND, &cause().with_partial(Some(partial)));
-        let error = cool_downs.pass("m", Duration::ZERO, |_| {}).await.unwrap_err();
+        let error = cool_downs.pass("m", Some(Instant::now()), |_| {}).await.unwrap_err();
         assert_eq!((error.to_string().as_str(), error.partial_message().is_some()), ("429", false));
     }
 
@@ -292,7 +309,8 @@ mod tests {
         }
         for wait in [too_long, fits, fits - ROOM, fits - ROOM * 2, SECOND] {
             cool_downs.begin("m", wait, &cause());
-            let outcome = cool_downs.pass("m", SECOND * 60, |_| {}).await;
+            let deadline = Instant::now() + SECOND * 60;
+            let outcome = cool_downs.pass("m", Some(deadline), |_| {}).await;
             assert_eq!(outcome.is_err(), wait < fits && wait > SECOND, "{wait:?}");
             cool_downs.lock().names.clear();
         }
@@ -310,7 +328,7 @@ mod tests {
                 let mut longest = Duration::ZERO;
                 for _ in 0..3 {
                     let start = Instant::now();
-                    let outcome = cool_downs.pass("m", LONGEST, |_| {}).await;
+                    let outcome = cool_downs.pass("m", Some(start + LONGEST), |_| {}).await;
                     longest = longest.max(start.elapsed());
                     if outcome.is_err() {
                         break;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::header::{HeaderName, HeaderValue};
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::auth::Scheme;
 use crate::error::{Error, ErrorKind, Result};
@@ -114,7 +114,6 @@ struct Kept {
     issued: Issued,
     /// From when on a new one is asked for.
     renew: Option<Instant>,
-    expires: Option<Instant>,
 }
 
 /// A credential as a header.
@@ -124,6 +123,14 @@ pub(super) struct Issued {
     pub(super) value: HeaderValue,
     /// Tells it from the ones before and after it.
     pub(super) number: u64,
+    expires: Option<Instant>,
+}
+
+impl Issued {
+    /// True while it has not run out.
+    pub(super) fn holds(&self) -> bool {
+        !is_past(self.expires)
+    }
 }
 
 impl Credentials {
@@ -131,49 +138,63 @@ impl Credentials {
         Self { provider, asking: Mutex::new(()), state: std::sync::Mutex::default() }
     }
 
-    /// A credential that holds. `refused` is the number of one that the API did not take.
-    pub(super) async fn get(&self, refused: Option<u64>) -> Result<Issued> {
-        let came = Instant::now();
-        let _asking = match self.usable(refused) {
-            Some(kept) if !is_past(kept.renew) => return Ok(kept.issued),
-            // It holds for a while yet: one call asks, and the others go on.
-            Some(kept) => match self.asking.try_lock() {
-                Ok(asking) => asking,
-                Err(_) => return Ok(kept.issued),
-            },
-            None => self.asking.lock().await,
-        };
-        // Another call may have got an answer meanwhile.
-        match (self.usable(refused), &self.lock().failure) {
-            (Some(kept), _) if !is_past(kept.renew) => return Ok(kept.issued),
-            (None, Some((at, error))) if *at >= came => return Err(error.clone()),
-            _ => {}
-        }
-        let fetched = self.fetch().await;
-        let usable = self.usable(refused);
-        let mut state = self.lock();
-        match (fetched, usable) {
-            (Ok(mut fresh), _) => {
-                state.count += 1;
-                fresh.issued.number = state.count;
-                state.failure = None;
-                Ok(state.kept.insert(fresh).issued.clone())
+    /// A credential that holds. `refused` is the number of one that the API did not take. While an
+    /// old one holds, nobody waits for a new one longer than `patience`.
+    pub(super) async fn get(&self, refused: Option<u64>, patience: Duration) -> Result<Issued> {
+        match self.usable(refused) {
+            Some(kept) if !is_past(kept.renew) => Ok(kept.issued),
+            // It holds for a while yet: one call asks for the next one, and the others go on.
+            Some(kept) => {
+                let Ok(_asking) = self.asking.try_lock() else { return Ok(kept.issued) };
+                // Said before, since this call may be dropped while it asks.
+                if let Some(kept) = &mut self.lock().kept {
+                    kept.renew = Instant::now().checked_add(AGAIN);
+                }
+                match timeout(patience.min(AGAIN), self.fetch()).await {
+                    Ok(Ok(fresh)) => return Ok(self.keep(fresh)),
+                    Ok(Err(error)) => {
+                        tracing::warn!(%error, "the provider gave no new credential, the old one is used");
+                    }
+                    Err(_) => {
+                        tracing::warn!("the provider takes long for a new credential, the old one is used")
+                    }
+                }
+                Ok(kept.issued)
             }
-            (Err(error), Some(mut kept)) => {
-                tracing::warn!(%error, "the provider gave no new credential, the old one is used");
-                kept.renew = Instant::now().checked_add(AGAIN);
-                Ok(state.kept.insert(kept).issued.clone())
-            }
-            (Err(error), None) => {
-                state.failure = Some((Instant::now(), error.clone()));
-                Err(error)
+            None => {
+                let came = Instant::now();
+                let _asking = self.asking.lock().await;
+                // Another call may have got an answer meanwhile.
+                if let Some(kept) = self.usable(refused) {
+                    return Ok(kept.issued);
+                }
+                if let Some((at, error)) = &self.lock().failure
+                    && *at >= came
+                {
+                    return Err(error.clone());
+                }
+                match self.fetch().await {
+                    Ok(fresh) => Ok(self.keep(fresh)),
+                    Err(error) => {
+                        self.lock().failure = Some((Instant::now(), error.clone()));
+                        Err(error)
+                    }
+                }
             }
         }
     }
 
+    fn keep(&self, mut fresh: Kept) -> Issued {
+        let mut state = self.lock();
+        state.count += 1;
+        fresh.issued.number = state.count;
+        state.failure = None;
+        state.kept.insert(fresh).issued.clone()
+    }
+
     fn usable(&self, refused: Option<u64>) -> Option<Kept> {
         let kept = self.lock().kept.clone();
-        kept.filter(|kept| refused != Some(kept.issued.number) && !is_past(kept.expires))
+        kept.filter(|kept| refused != Some(kept.issued.number) && kept.issued.holds())
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -190,9 +211,8 @@ impl Credentials {
         let now = Instant::now();
         let after = |wait: Duration| now.checked_add(wait);
         Ok(Kept {
-            issued: Issued { name, value, number: 0 },
+            issued: Issued { name, value, number: 0, expires: token.expires_in.and_then(after) },
             renew: token.expires_in.and_then(|lifetime| after(lifetime - EARLY.min(lifetime / 4))),
-            expires: token.expires_in.and_then(after),
         })
     }
 }
@@ -231,7 +251,7 @@ mod tests {
     }
 
     async fn value(credentials: &Credentials) -> String {
-        credentials.get(None).await.unwrap().value.to_str().unwrap().to_owned()
+        credentials.get(None, MINUTE).await.unwrap().value.to_str().unwrap().to_owned()
     }
 
     #[tokio::test(start_paused = true)]
@@ -259,24 +279,24 @@ mod tests {
         assert_eq!(value(&credentials).await, "Bearer token-0");
         assert_eq!(asked.load(Ordering::SeqCst), 3);
         // Refused or run out, it does not help any longer.
-        assert_eq!(credentials.get(Some(1)).await.unwrap_err().kind(), ErrorKind::Credential);
+        assert_eq!(credentials.get(Some(1), MINUTE).await.unwrap_err().kind(), ErrorKind::Credential);
         advance(MINUTE).await;
-        assert_eq!(credentials.get(None).await.unwrap_err().kind(), ErrorKind::Credential);
+        assert_eq!(credentials.get(None, MINUTE).await.unwrap_err().kind(), ErrorKind::Credential);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_refusal_of_an_older_token_renews_nothing() {
         let (credentials, asked) = credentials(|_| false);
         value(&credentials).await;
-        let second = credentials.get(Some(1)).await.unwrap();
+        let second = credentials.get(Some(1), MINUTE).await.unwrap();
         // Another call had the first one too, and comes later.
-        let again = credentials.get(Some(1)).await.unwrap();
+        let again = credentials.get(Some(1), MINUTE).await.unwrap();
         assert_eq!((second.number, again.number, again.value), (2, 2, second.value));
         assert_eq!(asked.load(Ordering::SeqCst), 2);
         // Also if nobody came until all that are known had run out.
         advance(MINUTE * 60).await;
-        assert_eq!(credentials.get(None).await.unwrap().number, 3);
-        assert_eq!(credentials.get(Some(1)).await.unwrap().number, 3);
+        assert_eq!(credentials.get(None, MINUTE).await.unwrap().number, 3);
+        assert_eq!(credentials.get(Some(1), MINUTE).await.unwrap().number, 3);
         assert_eq!(asked.load(Ordering::SeqCst), 3);
     }
 
@@ -295,13 +315,13 @@ mod tests {
         let mut calls = tokio::task::JoinSet::new();
         for _ in 0..100 {
             let credentials = Arc::clone(&credentials);
-            calls.spawn(async move { credentials.get(None).await.unwrap_err().chain() });
+            calls.spawn(async move { credentials.get(None, MINUTE).await.unwrap_err().chain() });
         }
         let start = Instant::now();
         assert!(calls.join_all().await.iter().all(|error| error.contains("down")));
         assert_eq!((asked.load(Ordering::SeqCst), start.elapsed()), (1, MINUTE));
         tokio::time::sleep(MINUTE).await;
-        credentials.get(None).await.unwrap_err();
+        credentials.get(None, MINUTE).await.unwrap_err();
         assert_eq!(asked.load(Ordering::SeqCst), 2);
     }
 
@@ -329,6 +349,34 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(value(&credentials).await, "Bearer old");
         }
+        // The one that asks has its limit too.
+        let start = Instant::now();
+        assert_eq!(asks.join_all().await, ["Bearer old"]);
+        assert_eq!(start.elapsed(), AGAIN);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_dropped_while_it_renews_is_not_followed_by_the_next() {
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&asked);
+        let provider = CredentialProvider::new(move || {
+            let first = count.fetch_add(1, Ordering::SeqCst) == 0;
+            async move {
+                if !first {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, &str>(Credential::bearer("old").expires_in(MINUTE * 10))
+            }
+        });
+        let credentials = Credentials::new(provider);
+        value(&credentials).await;
+        advance(MINUTE * 9).await;
+        let short = Duration::from_millis(1);
+        assert!(timeout(short, credentials.get(None, MINUTE)).await.is_err());
+        for _ in 0..3 {
+            assert_eq!(value(&credentials).await, "Bearer old");
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
     }
 
     #[tokio::test(start_paused = true)]
@@ -347,7 +395,7 @@ mod tests {
             }
         });
         let credentials = Credentials { provider, ..credentials };
-        let dropped = tokio::time::timeout(MINUTE, credentials.get(None)).await;
+        let dropped = timeout(MINUTE, credentials.get(None, MINUTE)).await;
         assert!(dropped.is_err());
         assert_eq!(value(&credentials).await, "Bearer second");
     }

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, SET_COOKIE};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use reqwest::{Response, Url};
 
 use super::base_url::without_query;
@@ -59,13 +59,13 @@ impl Reading<'_> {
         if answer.status.is_success() {
             return Ok(answer);
         }
-        let (status, headers) = (answer.status, kept(&answer.headers));
+        let (status, headers) = (answer.status, self.secrets.kept(&answer.headers));
         if status.is_redirection() {
             return Err(self.redirect(&answer).with_response(status, headers));
         }
         let mut body = Vec::new();
         let cut = match encoding(&answer.headers) {
-            Some(encoding) => Some(coded(&encoding)),
+            Some(encoding) => Some(self.secrets.coded(encoding)),
             None => fill(&mut body, &mut answer.body, MAX_ERROR).await.err(),
         };
         let text = self.secrets.redact(&body);
@@ -73,7 +73,7 @@ impl Reading<'_> {
             Some(api) => {
                 Error::new(ErrorKind::Api, format!("the API answered {}", code(status))).with_api(api)
             }
-            None => foreign(ErrorKind::Api, &answer, &text),
+            None => self.secrets.foreign(ErrorKind::Api, &answer, &text),
         };
         let error = match cut {
             Some(cut) => error.with_source(cut),
@@ -84,7 +84,7 @@ impl Reading<'_> {
 
     /// Reads the JSON text of a 2xx response; an error object inside is an error.
     pub(crate) async fn json(self, mut answer: Answer) -> Result<Reply> {
-        let (status, headers) = (answer.status, kept(&answer.headers));
+        let (status, headers) = (answer.status, self.secrets.kept(&answer.headers));
         match self.text(&mut answer).await {
             Ok(text) => Ok(Reply { status, headers, text }),
             Err(error) => Err(error.with_response(status, headers)),
@@ -93,11 +93,11 @@ impl Reading<'_> {
 
     async fn text(self, answer: &mut Answer) -> Result<String> {
         if let Some(encoding) = encoding(&answer.headers) {
-            return Err(coded(&encoding));
+            return Err(self.secrets.coded(encoding));
         }
         let media_type = media_type(&answer.headers);
         if media_type.as_deref() == Some(EVENT_STREAM) {
-            return Err(foreign(ErrorKind::Decode, answer, ""));
+            return Err(self.secrets.foreign(ErrorKind::Decode, answer, ""));
         }
         let is_json = media_type.as_deref().is_none_or(is_json);
         let cap = if is_json { self.cap } else { MAX_ERROR };
@@ -112,7 +112,7 @@ impl Reading<'_> {
             return Err(empty(answer.status));
         }
         if !is_json {
-            return Err(foreign(ErrorKind::Decode, answer, &self.secrets.redact(&body)));
+            return Err(self.secrets.foreign(ErrorKind::Decode, answer, &self.secrets.redact(&body)));
         }
         if !complete {
             return Err(too_long(cap));
@@ -130,14 +130,14 @@ impl Reading<'_> {
     /// else into its error.
     pub(crate) async fn events(self, mut answer: Answer) -> Result<Answer> {
         let error = if let Some(encoding) = encoding(&answer.headers) {
-            coded(&encoding)
+            self.secrets.coded(encoding)
         } else {
             match media_type(&answer.headers).as_deref() {
                 None | Some(EVENT_STREAM) => return Ok(answer),
                 Some(_) => self.no_events(&mut answer).await,
             }
         };
-        Err(error.with_response(answer.status, kept(&answer.headers)))
+        Err(error.with_response(answer.status, self.secrets.kept(&answer.headers)))
     }
 
     async fn no_events(self, answer: &mut Answer) -> Error {
@@ -150,7 +150,7 @@ impl Reading<'_> {
         }
         let text = self.secrets.redact(&body);
         self.secrets.error_inside(&text, answer.status).unwrap_or_else(|| {
-            let error = foreign(ErrorKind::Decode, answer, &text);
+            let error = self.secrets.foreign(ErrorKind::Decode, answer, &text);
             error.with_source(ASKED)
         })
     }
@@ -158,7 +158,8 @@ impl Reading<'_> {
     fn redirect(self, answer: &Answer) -> Error {
         let target = answer.headers.get(LOCATION).and_then(|location| {
             let url = self.secrets.url.join(location.to_str().ok()?).ok()?;
-            url.has_host().then(|| format!(" to {}", excerpt(&without_query(&url), 200)))
+            let target = self.secrets.without_secrets(without_query(&url));
+            url.has_host().then(|| format!(" to {}", excerpt(&target, 200)))
         });
         Error::new(
             ErrorKind::Decode,
@@ -223,52 +224,92 @@ impl Secrets<'_> {
 
     /// A text of the server without them.
     pub(crate) fn without_secrets(self, mut text: String) -> String {
-        let values = self.headers.values().filter(|value| value.is_sensitive());
-        let values = values.filter_map(|value| value.to_str().ok()).chain(self.url.query());
-        // A secret may stand beside a scheme, a name or another secret.
-        let pieces =
-            values.flat_map(|value| value.split(|c: char| c.is_whitespace() || "=;,&\"'".contains(c)));
-        // Short pieces are words that texts hold anyway.
-        for secret in pieces.filter(|piece| piece.len() >= 8) {
-            text = text.replace(secret, "[redacted]");
+        for secret in self.values() {
+            // Media types are compared in lower case.
+            for secret in [secret.to_lowercase(), secret] {
+                // As it stands in a URL, as some write it in JSON, as it is.
+                for form in [encoded(&secret), secret.replace('/', "\\/"), secret] {
+                    if text.contains(&form) {
+                        text = text.replace(&form, "[redacted]");
+                    }
+                }
+            }
         }
         text
     }
 
-    fn api_error(self, text: &str) -> Option<ApiError> {
-        let mut api = ApiError::from_json(text)?;
-        // What was escaped in the JSON text can be seen only now.
-        api.message = self.without_secrets(api.message);
-        Some(api)
+    /// What must not show: whole values, and the parts that a text may show alone.
+    fn values(self) -> Vec<String> {
+        let values = self.headers.values().filter(|value| value.is_sensitive());
+        let mut all: Vec<String> = values.filter_map(|value| Some(value.to_str().ok()?.to_owned())).collect();
+        all.extend(self.url.query().map(ToOwned::to_owned));
+        all.extend(self.url.query_pairs().map(|(_, value)| value.into_owned()));
+        // A secret may stand beside a scheme, a name or another secret.
+        let is_between = |c: char| c.is_whitespace() || "=;,&\"'".contains(c);
+        let parts: Vec<_> =
+            all.iter().flat_map(|value| value.split(is_between)).map(ToOwned::to_owned).collect();
+        all.extend(parts);
+        // Short ones are words that texts hold anyway. Of one inside another the longer goes first.
+        all.retain(|value| value.len() >= 8);
+        all.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        all
     }
-}
 
-/// The headers that an error or a message keeps: all but cookies, which are nobody's business
-/// here and may be secrets.
-pub(crate) fn kept(headers: &HeaderMap) -> HeaderMap {
-    let mut kept = headers.clone();
-    kept.remove(SET_COOKIE);
-    kept
-}
-
-/// The error for a body that the API does not send. JSON is never shown: it may hold a prompt.
-fn foreign(kind: ErrorKind, answer: &Answer, text: &str) -> Error {
-    let mut message = format!("the API answered {}", code(answer.status));
-    match media_type(&answer.headers) {
-        Some(media_type) => {
-            message.push_str(" with ");
-            message.push_str(&excerpt(&media_type, 80));
+    /// The error for a body that the API does not send. JSON is never shown: it may hold a prompt.
+    fn foreign(self, kind: ErrorKind, answer: &Answer, text: &str) -> Error {
+        let mut message = format!("the API answered {}", code(answer.status));
+        match media_type(&answer.headers) {
+            Some(media_type) => {
+                message.push_str(" with ");
+                message.push_str(&excerpt(&self.without_secrets(media_type), 80));
+            }
+            None => message.push_str(" without a content type"),
         }
-        None => message.push_str(" without a content type"),
+        let hidden = media_type(&answer.headers).is_none_or(|kind| is_json(&kind) || kind == EVENT_STREAM)
+            || text.trim_start().starts_with(['{', '[']);
+        if !hidden && !text.trim().is_empty() {
+            message.push_str(": ");
+            message.push_str(&excerpt(text, 200));
+        }
+        Error::new(kind, message)
     }
-    let hidden = media_type(&answer.headers).is_none_or(|kind| is_json(&kind) || kind == EVENT_STREAM)
-        || text.trim_start().starts_with(['{', '[']);
-    if !hidden && !text.trim().is_empty() {
-        message.push_str(": ");
-        message.push_str(&excerpt(text, 200));
+
+    fn coded(self, encoding: String) -> Error {
+        let encoding = excerpt(&self.without_secrets(encoding), 80);
+        Error::new(
+            ErrorKind::Decode,
+            format!("the body came with content encoding {encoding}, which was not asked for"),
+        )
     }
-    Error::new(kind, message)
+
+    fn api_error(self, text: &str) -> Option<ApiError> {
+        // What was escaped in the JSON text can be seen only now.
+        Some(ApiError::from_json(text)?.map_texts(|text| self.without_secrets(text)))
+    }
+
+    /// The headers that an error or a message keeps: all but cookies, which are nobody's business
+    /// here and may be secrets. The request id is shown, so it is looked at.
+    pub(crate) fn kept(self, headers: &HeaderMap) -> HeaderMap {
+        let mut kept = headers.clone();
+        kept.remove(SET_COOKIE);
+        if let Some(id) = kept.get_mut(REQUEST_ID)
+            && let Ok(text) = id.to_str()
+        {
+            let clean = self.without_secrets(text.to_owned());
+            *id = HeaderValue::from_str(&clean).unwrap_or(HeaderValue::from_static(""));
+        }
+        kept
+    }
 }
+
+/// A text as it stands in the query of a URL.
+fn encoded(text: &str) -> String {
+    let url = Url::parse_with_params("http://h/", [("", text)]);
+    let encoded = url.ok().and_then(|url| Some(url.query()?.strip_prefix('=')?.to_owned()));
+    encoded.unwrap_or_else(|| text.to_owned())
+}
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
 /// Appends a body up to `cap`; false if it is longer.
 async fn fill(body: &mut Vec<u8>, incoming: &mut Incoming, cap: usize) -> Result<bool> {
@@ -285,14 +326,7 @@ async fn fill(body: &mut Vec<u8>, incoming: &mut Incoming, cap: usize) -> Result
 fn encoding(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(CONTENT_ENCODING)?;
     let value = String::from_utf8_lossy(value.as_bytes()).trim().to_ascii_lowercase();
-    (!value.is_empty() && value != "identity").then(|| excerpt(&value, 80))
-}
-
-fn coded(encoding: &str) -> Error {
-    Error::new(
-        ErrorKind::Decode,
-        format!("the body came with content encoding {encoding}, which was not asked for"),
-    )
+    (!value.is_empty() && value != "identity").then_some(value)
 }
 
 /// A body that is not there says nothing about the request, so it is asked for again.
@@ -468,7 +502,7 @@ mod tests {
 
     #[tokio::test]
     async fn secrets_that_come_back_are_cut_out() {
-        let mut key = http::HeaderValue::from_static("Bearer sk-SENTINEL");
+        let mut key = HeaderValue::from_static("Bearer sk-SENTINEL");
         key.set_sensitive(true);
         let sent = HeaderMap::from_iter([(http::header::AUTHORIZATION, key)]);
         let url = Url::parse("http://h/").unwrap();

@@ -12,7 +12,7 @@ use reqwest::Url;
 use tracing::Span;
 
 use super::call::{Attempt, Call, Slot};
-use super::response::{self, Answer, Secrets, kept};
+use super::response::{self, Answer, Secrets};
 use super::retry;
 use super::transport::Incoming;
 use crate::accumulate::Accumulator;
@@ -109,7 +109,7 @@ impl MessageStream {
             outcome: None,
             origin: Origin {
                 status,
-                headers: kept(&headers),
+                headers: Secrets { headers: &attempt.headers, url: call.url() }.kept(&headers),
                 attempt: attempt.number,
                 sent: attempt.headers,
                 url: call.url().clone(),
@@ -284,7 +284,7 @@ impl MessageStream {
                 StreamEvent::Other { kind, .. }
                 | StreamEvent::ContentBlockDelta { delta: Delta::Other { kind, .. }, .. } => {
                     tracing::debug!(
-                        kind = self.origin.secrets().without_secrets(json::shown(kind)),
+                        kind = json::shown(&self.origin.secrets().without_secrets(kind.to_string())),
                         "an event that this version does not know"
                     );
                 }

@@ -74,6 +74,17 @@ impl ApiError {
         })
     }
 
+    /// Changes each text that is shown.
+    pub(crate) fn map_texts(self, change: impl Fn(String) -> String) -> Self {
+        Self {
+            error_type: ApiErrorType::from(&*change(self.error_type.as_str().to_owned())),
+            message: change(self.message),
+            details: self.details,
+            request_id: self.request_id.map(&change),
+            error_code: self.error_code.map(&change),
+        }
+    }
+
     /// `details.error_code`, the finest name that the API has for an error.
     #[must_use]
     pub fn error_code(&self) -> Option<&str> {

@@ -154,3 +154,14 @@ async fn headers_of_a_reply_can_be_read() {
     assert_eq!(message.header("anthropic-ratelimit-requests-limit"), Some("50"));
     assert_eq!(message.request_id(), Some("req_7"));
 }
+
+#[tokio::test]
+async fn a_long_message_of_the_api_is_cut_where_it_is_shown() {
+    let message = "ü".repeat(400_000);
+    let body = format!(r#"{{"error":{{"type":"api_error","message":"{message}"}}}}"#);
+    let error = error(Reply::json(400, &body)).await;
+    assert_eq!(error.api_error().unwrap().message, message);
+    for shown in [error.to_string(), format!("{error:?}"), error.chain()] {
+        assert!(shown.contains("üü…") && shown.len() < 3000, "{} bytes", shown.len());
+    }
+}

@@ -41,6 +41,78 @@ fn script() -> Vec<Reply> {
     ]
 }
 
+/// A key of odd characters, in every spelling that a server may give it back in.
+#[tokio::test]
+async fn no_spelling_of_a_secret_gets_through() {
+    const KEY: &str = "sk-ant/SENTINEL+key;Part=one";
+    let spellings = [
+        KEY.to_owned(),
+        KEY.replace('/', "\\/"),
+        KEY.replace('S', "\\u0053"),
+        "sk-ant%2FSENTINEL%2Bkey%3BPart%3Done".to_owned(),
+    ];
+    let mut cases = 0;
+    for spelled in &spellings {
+        let lower = spelled.to_lowercase();
+        let object = |kind: &str, message: &str, id: &str| {
+            format!(
+                r#"{{"type":"error","error":{{"type":"{kind}","message":"{message}"}},"request_id":"{id}"}}"#
+            )
+        };
+        let media = format!("text/{lower}");
+        let id = [("content-type", "application/json"), ("request-id", spelled.as_str())];
+        // A backslash is a slash in a URL.
+        let target = format!("http://127.0.0.1:1/login/{}", spelled.replace('\\', ""));
+        let replies = [
+            Reply::json(401, &object(spelled, "m", "r")),
+            Reply::json(401, &object("x", spelled, "r")),
+            Reply::new(401, &[("content-type", "application/json")], &object("x", "m", spelled)),
+        ];
+        let elsewhere = [
+            Reply::new(401, &id, &object("x", "m", "r")),
+            Reply::new(500, &[("content-type", "text/html")], &format!("<p>{spelled}</p>")),
+            Reply::new(500, &[("content-type", &media)], "page"),
+            Reply::new(500, &[("content-encoding", &lower)], "page"),
+            Reply::new(302, &[("location", &target)], ""),
+        ];
+        let event = [Reply::new(
+            200,
+            &[("content-type", "text/event-stream")],
+            &format!("event: error\ndata: {}\n\n", object(spelled, spelled, spelled)),
+        )];
+        // Only JSON is read for what it means.
+        let elsewhere = elsewhere.into_iter().filter(|_| !spelled.contains("\\u"));
+        for reply in replies.into_iter().chain(event).chain(elsewhere) {
+            for in_query in [false, true] {
+                for streamed in [false, true] {
+                    let log = Everything::default();
+                    let guards = log.install();
+                    let server = Server::start([reply.clone()]);
+                    let builder = Client::builder().no_proxy().max_retries(0);
+                    let builder = match in_query {
+                        true => builder
+                            .auth(Auth::None)
+                            .base_url(format!("{}/?k=sk-ant%2FSENTINEL%2Bkey%3BPart%3Done", server.url())),
+                        false => builder.api_key(KEY).base_url(server.url()),
+                    };
+                    let client = builder.build().unwrap();
+                    let all = fails(&client, &"Hello".into(), usize::from(streamed) * 2).await;
+                    drop(guards);
+                    for text in [all, log.text()] {
+                        assert!(
+                            !text.to_lowercase().contains("sentinel"),
+                            "{spelled} {in_query} {streamed}: {text}"
+                        );
+                    }
+                    cases += 1;
+                }
+            }
+        }
+    }
+    println!("{cases} cases");
+    assert_eq!(cases, (4 * 9 - 5) * 4);
+}
+
 fn credentials(builder: ClientBuilder, which: usize) -> ClientBuilder {
     match which {
         0 => builder.api_key(SENTINEL),
