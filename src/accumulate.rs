@@ -1,5 +1,6 @@
 //! Events in, the reply out: the partial one at any time, the whole one at the end. No IO.
 
+use std::borrow::Cow;
 use std::io;
 
 use serde_json::value::RawValue;
@@ -7,9 +8,10 @@ use serde_json::value::RawValue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::messages::content::is_call;
 use crate::messages::json::{self, Fields};
-use crate::messages::json_check::is_value;
+use crate::messages::json_check::JsonCheck;
 use crate::messages::{
-    BrokenInput, ContentBlock, Delta, Message, MessageDelta, StopReason, StreamEvent, TextDelta, TextField,
+    BrokenInput, ContentBlock, Delta, Message, MessageDelta, StopReason, StreamEvent, Text, TextDelta,
+    TextField, unescape,
 };
 
 /// The reply as far as it came.
@@ -51,6 +53,7 @@ struct Block {
     fields: Option<Object>,
     /// The input of a call, as the deltas spell it.
     input: String,
+    check: JsonCheck,
     /// Why that is no JSON.
     broken: Option<String>,
     closed: bool,
@@ -155,16 +158,18 @@ impl Accumulator {
         }
     }
 
-    /// Takes a delta in that adds text.
+    /// Takes a delta in that adds text, if it may come here and its text can be read in one go.
+    /// Everything else is for [`apply`](Self::apply).
     ///
     /// # Errors
-    /// As [`apply`](Self::apply).
-    pub(crate) fn add(&mut self, delta: &TextDelta<'_>) -> Result<()> {
-        if !self.has_begun() {
-            return Err(no_reply("content_block_delta came before message_start"));
+    /// The reply is longer than the cap.
+    pub(crate) fn add(&mut self, delta: TextDelta<'_>) -> Result<bool> {
+        let block = self.blocks.get_mut(delta.index).filter(|block| !block.closed);
+        let Some(block) = block else { return Ok(false) };
+        match block.add_text(delta.field, delta.text)? {
+            Some(length) => self.grow(length).map(|()| true),
+            None => Ok(false),
         }
-        open(&mut self.blocks, delta.index, "content_block_delta")?.add_text(delta.field, &delta.text)?;
-        self.grow(delta.text.len())
     }
 
     fn begin(&mut self, start: &Message) -> Result<()> {
@@ -279,6 +284,7 @@ impl Block {
             start: start.to_owned(),
             fields: None,
             input: String::new(),
+            check: JsonCheck::default(),
             broken: None,
             closed: false,
         }
@@ -303,9 +309,9 @@ impl Block {
     /// Adds a delta, whatever the kind of the block.
     fn add(&mut self, delta: &Delta) -> Result<()> {
         match delta {
-            Delta::InputJson(text) => self.add_text(TextField::Input, text)?,
-            Delta::Text(text) => self.add_text(TextField::Text, text)?,
-            Delta::Thinking { thinking, .. } => self.add_text(TextField::Thinking, thinking)?,
+            Delta::InputJson(text) => self.add_whole(TextField::Input, text)?,
+            Delta::Text(text) => self.add_whole(TextField::Text, text)?,
+            Delta::Thinking { thinking, .. } => self.add_whole(TextField::Thinking, thinking)?,
             Delta::Signature(signature) => self.fields()?.set("signature", Value::Text(signature.clone())),
             Delta::Citation(citation) => self.fields()?.push("citations", citation),
             Delta::Compaction(delta) => {
@@ -321,13 +327,43 @@ impl Block {
         Ok(())
     }
 
-    fn add_text(&mut self, field: TextField, text: &str) -> Result<()> {
-        match field {
-            TextField::Input => self.input.push_str(text),
-            TextField::Text => self.fields()?.append("text", text),
-            TextField::Thinking => self.fields()?.append("thinking", text),
+    fn add_whole(&mut self, field: TextField, text: &str) -> Result<()> {
+        self.add_text(field, Text::Plain(Cow::Borrowed(text))).map(drop)
+    }
+
+    /// Adds a text and gives its length; `None` if it is for the parser.
+    fn add_text(&mut self, field: TextField, text: Text<'_>) -> Result<Option<usize>> {
+        let name = match field {
+            TextField::Input => return Ok(self.add_input(text)),
+            TextField::Text => "text",
+            TextField::Thinking => "thinking",
+        };
+        let Some(text) = text.read() else { return Ok(None) };
+        self.fields()?.append(name, &text);
+        Ok(Some(text.len()))
+    }
+
+    fn add_input(&mut self, text: Text<'_>) -> Option<usize> {
+        let Self { input, check, .. } = self;
+        let before = input.len();
+        match text {
+            Text::Plain(text) => {
+                input.push_str(&text);
+                check.push(&text);
+            }
+            Text::Spelled(json) => {
+                let read = unescape(json, |part| {
+                    input.push_str(part);
+                    check.push_part(part);
+                });
+                if read.is_none() {
+                    input.truncate(before);
+                    check.give_up();
+                    return None;
+                }
+            }
         }
-        Ok(())
+        Some(input.len() - before)
     }
 
     fn close(&mut self) -> Result<()> {
@@ -339,7 +375,7 @@ impl Block {
     /// take it for an input.
     fn settle_input(&mut self) -> Result<()> {
         let input = std::mem::take(&mut self.input);
-        if is_value(&input) {
+        if self.check.is_value() {
             self.fields()?.set("input", Value::Input(input));
             return Ok(());
         }
@@ -608,7 +644,6 @@ mod tests {
     fn event(data: &str) -> StreamEvent {
         match StreamEvent::parse("", data) {
             Ok(Parsed::Event(event)) => event,
-            Ok(Parsed::Text(delta)) => delta.into_event(),
             other => panic!("{data}: {other:?}"),
         }
     }

@@ -18,7 +18,7 @@ use super::transport::Incoming;
 use crate::accumulate::Accumulator;
 use crate::error::{Error, ErrorKind, Result, TimeoutPhase};
 use crate::messages::rate_limits::RateLimits;
-use crate::messages::{Delta, Message, Parsed, StreamEvent, json};
+use crate::messages::{Delta, Message, Parsed, StreamEvent, TextDelta, json};
 use crate::sse::Decoder;
 use crate::telemetry;
 
@@ -265,16 +265,15 @@ impl MessageStream {
     /// The next event of what was received, already part of the reply.
     fn take_event(&mut self, texts: Texts) -> Result<Option<StreamEvent>> {
         while let Some(frame) = self.decoder.next()? {
+            if texts == Texts::Skipped
+                && let Some(delta) = TextDelta::parse(frame.event, frame.data)
+                && self.accumulator.add(delta)?
+            {
+                continue;
+            }
             let parsed = StreamEvent::parse(frame.event, frame.data)?;
             self.head = None;
             let event = match parsed {
-                Parsed::Text(delta) => {
-                    self.accumulator.add(&delta)?;
-                    match texts {
-                        Texts::Given => return Ok(Some(delta.into_event())),
-                        Texts::Skipped => continue,
-                    }
-                }
                 Parsed::Event(event) => event,
                 Parsed::Failure => return Err(self.origin.error_event(frame.data)),
                 Parsed::Empty => continue,
@@ -337,7 +336,7 @@ impl MessageStream {
 }
 
 /// Whether deltas of text are given out or only added to the reply.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Texts {
     Given,
     Skipped,

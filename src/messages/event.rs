@@ -116,8 +116,7 @@ pub struct MessageDelta {
 
 /// What a frame of the stream holds.
 #[derive(Debug)]
-pub(crate) enum Parsed<'a> {
-    Text(TextDelta<'a>),
+pub(crate) enum Parsed {
     Event(StreamEvent),
     /// The API's error, which ends the stream; its text is the frame's data.
     Failure,
@@ -127,11 +126,9 @@ pub(crate) enum Parsed<'a> {
 
 impl StreamEvent {
     /// Reads a frame. `type` inside the data names the event, else the frame's own name does.
-    pub(crate) fn parse<'a>(event: &str, data: &'a str) -> Result<Parsed<'a>> {
-        if let "content_block_delta" | "" = event
-            && let Some(delta) = TextDelta::parse(data)
-        {
-            return Ok(Parsed::Text(delta));
+    pub(crate) fn parse(event: &str, data: &str) -> Result<Parsed> {
+        if let Some(delta) = TextDelta::parse(event, data).and_then(TextDelta::into_event) {
+            return Ok(Parsed::Event(delta));
         }
         let data = match data.trim() {
             // The second is how other APIs end a stream.
@@ -329,7 +326,6 @@ mod tests {
     fn parse(event: &str, data: &str) -> Result<String, String> {
         match StreamEvent::parse(event, data) {
             Ok(Parsed::Event(event)) => Ok(event.kind().to_owned()),
-            Ok(Parsed::Text(delta)) => Ok(delta.into_event().kind().to_owned()),
             Ok(other) => Ok(format!("{other:?}")),
             Err(error) => Err(error.chain()),
         }

@@ -1,100 +1,175 @@
-//! Whether a text is JSON, for texts that are long and are JSON as a rule.
+//! Whether a text is JSON, found out while it comes.
 //!
 //! It says what `serde_json` says, in less time, but not what is wrong.
 
-/// True if the text is one JSON value, and nothing stands around it. As in `serde_json` a number may
-/// be too large, and half of a surrogate pair stand alone.
-pub(crate) fn is_value(text: &str) -> bool {
-    after_value(text.as_bytes()).is_some_and(<[u8]>::is_empty)
+/// Reads a text piece by piece.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JsonCheck {
+    state: State,
+    /// What the open containers end with.
+    open: Vec<u8>,
+    /// The string names a field.
+    is_name: bool,
+    /// What is missing of `true`, `false` or `null`.
+    word: &'static [u8],
 }
 
-/// What follows on a value. Containers may stand in each other without limit.
-fn after_value(mut rest: &[u8]) -> Option<&[u8]> {
-    let mut open = Vec::new();
-    loop {
-        rest = match rest {
-            [b'"', rest @ ..] => after_string(rest)?,
-            [begin @ (b'{' | b'['), inner @ ..] => {
-                let end = begin + 2;
-                let inner = after_space(inner);
-                match inner.split_first() {
-                    Some((byte, rest)) if *byte == end => rest,
-                    _ => {
-                        open.push(end);
-                        rest = if end == b'}' { after_name(inner)? } else { inner };
-                        continue;
-                    }
-                }
-            }
-            [b't', b'r', b'u', b'e', rest @ ..]
-            | [b'f', b'a', b'l', b's', b'e', rest @ ..]
-            | [b'n', b'u', b'l', b'l', rest @ ..] => rest,
-            _ => after_number(rest)?,
-        };
-        loop {
-            let Some(end) = open.last() else { return Some(rest) };
-            match after_space(rest) {
-                [b',', next @ ..] => {
-                    let next = after_space(next);
-                    rest = if *end == b'}' { after_name(next)? } else { next };
-                    break;
-                }
-                [byte, outer @ ..] if byte == end => rest = outer,
-                _ => return None,
-            }
-            open.pop();
+/// What was read last, or has to come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Nothing,
+    Value,
+    ValueOrEnd,
+    Name,
+    NameOrEnd,
+    Colon,
+    AfterValue,
+    String,
+    Escape,
+    Hex4,
+    Hex3,
+    Hex2,
+    Hex1,
+    Word,
+    Minus,
+    Zero,
+    Integer,
+    Point,
+    Fraction,
+    E,
+    Sign,
+    Exponent,
+    Broken,
+}
+
+impl JsonCheck {
+    /// Reads the next piece.
+    pub(crate) fn push(&mut self, mut text: &str) {
+        while !text.is_empty() {
+            let first = usize::from(text.as_bytes()[0].is_ascii());
+            let (part, rest) = text.split_at(first + plain_length(&text.as_bytes()[first..]));
+            self.push_part(part);
+            text = rest;
         }
     }
-}
 
-/// What follows on the name of a field and its colon.
-fn after_name(text: &[u8]) -> Option<&[u8]> {
-    let rest = after_space(after_string(text.strip_prefix(b"\"")?)?);
-    rest.strip_prefix(b":").map(after_space)
-}
-
-/// What follows on a string whose first quote was read.
-fn after_string(mut rest: &[u8]) -> Option<&[u8]> {
-    loop {
-        rest = match &rest[plain_length(rest)..] {
-            [b'"', rest @ ..] => return Some(rest),
-            [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', rest @ ..] => rest,
-            [b'\\', b'u', a, b, c, d, rest @ ..]
-                if [a, b, c, d].iter().all(|digit| digit.is_ascii_hexdigit()) =>
-            {
-                rest
+    /// Reads a piece in which only the first byte may be a quote, a backslash or a control character.
+    #[inline]
+    pub(crate) fn push_part(&mut self, part: &str) {
+        let mut state = self.state;
+        for (at, byte) in part.bytes().enumerate() {
+            // Nothing else ends a string.
+            if at > 0 && state == State::String {
+                break;
             }
-            _ => return None,
-        };
+            state = self.step(state, byte);
+        }
+        self.state = state;
     }
-}
 
-fn after_number(text: &[u8]) -> Option<&[u8]> {
-    let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let after_digits = |text| Some(&text[Some(digits(text)).filter(|count| *count > 0)?..]);
-    let text = text.strip_prefix(b"-").unwrap_or(text);
-    let mut rest = match text {
-        [b'0', rest @ ..] => rest,
-        _ => after_digits(text)?,
-    };
-    if let [b'.', fraction @ ..] = rest {
-        rest = after_digits(fraction)?;
+    /// Leaves the question open: what was read is not known to be a value any more.
+    pub(crate) fn give_up(&mut self) {
+        self.state = State::Broken;
     }
-    if let [b'e' | b'E', b'+' | b'-', exponent @ ..] | [b'e' | b'E', exponent @ ..] = rest {
-        rest = after_digits(exponent)?;
-    }
-    Some(rest)
-}
 
-fn after_space(mut rest: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t' | b'\n' | b'\r', more @ ..] = rest {
-        rest = more;
+    /// True if all of it is one JSON value, and nothing stands around that. As in `serde_json` a
+    /// number may be too large, half of a surrogate pair stand alone, and containers stand in each
+    /// other without limit.
+    pub(crate) fn is_value(&self) -> bool {
+        use State::{AfterValue, Exponent, Fraction, Integer, Zero};
+        self.open.is_empty() && matches!(self.state, AfterValue | Zero | Integer | Fraction | Exponent)
     }
-    rest
+
+    fn step(&mut self, state: State, byte: u8) -> State {
+        use State::*;
+        match (state, byte) {
+            (String, b'"') if self.is_name => Colon,
+            (String, b'"') => AfterValue,
+            (String, b'\\') => Escape,
+            (String, b' '..) => String,
+            (Escape, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => String,
+            (Escape, b'u') => Hex4,
+            (Hex4, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => Hex3,
+            (Hex3, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => Hex2,
+            (Hex2, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => Hex1,
+            (Hex1, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => String,
+
+            (Value | ValueOrEnd | Name | NameOrEnd | Colon, b' ' | b'\t' | b'\n' | b'\r') => state,
+            (AfterValue, _) | (NameOrEnd, b'}') | (ValueOrEnd, b']') => self.after_value(byte),
+            (Name | NameOrEnd, b'"') => self.string(true),
+            (Colon, b':') => Value,
+            (Nothing | Value | ValueOrEnd, _) => self.begin(byte),
+
+            (Word, _) => match self.word {
+                [next] if *next == byte => AfterValue,
+                [next, rest @ ..] if *next == byte => {
+                    self.word = rest;
+                    Word
+                }
+                _ => Broken,
+            },
+
+            (Minus, b'0') => Zero,
+            (Minus | Integer, b'0'..=b'9') => Integer,
+            (Zero | Integer, b'.') => Point,
+            (Point | Fraction, b'0'..=b'9') => Fraction,
+            (Zero | Integer | Fraction, b'e' | b'E') => E,
+            (E, b'+' | b'-') => Sign,
+            (E | Sign | Exponent, b'0'..=b'9') => Exponent,
+            (Zero | Integer | Fraction | Exponent, _) => self.after_value(byte),
+            _ => Broken,
+        }
+    }
+
+    #[inline]
+    fn after_value(&mut self, byte: u8) -> State {
+        match (byte, self.open.last()) {
+            (b',', Some(b'}')) => State::Name,
+            (b',', Some(_)) => State::Value,
+            (b' ' | b'\t' | b'\n' | b'\r', Some(_)) => State::AfterValue,
+            (_, Some(end)) if byte == *end => {
+                self.open.pop();
+                State::AfterValue
+            }
+            _ => State::Broken,
+        }
+    }
+
+    fn begin(&mut self, byte: u8) -> State {
+        match byte {
+            b'"' => self.string(false),
+            b'{' => self.container(b'}', State::NameOrEnd),
+            b'[' => self.container(b']', State::ValueOrEnd),
+            b't' => self.word(b"rue"),
+            b'f' => self.word(b"alse"),
+            b'n' => self.word(b"ull"),
+            b'-' => State::Minus,
+            b'0' => State::Zero,
+            b'1'..=b'9' => State::Integer,
+            _ => State::Broken,
+        }
+    }
+
+    fn string(&mut self, is_name: bool) -> State {
+        self.is_name = is_name;
+        State::String
+    }
+
+    fn container(&mut self, end: u8, inner: State) -> State {
+        self.open.push(end);
+        inner
+    }
+
+    fn word(&mut self, rest: &'static [u8]) -> State {
+        self.word = rest;
+        State::Word
+    }
 }
 
 /// How many bytes come before a quote, a backslash or a control character. Eight are looked at at
 /// once: of the bytes whose highest bit is set in `found` the first is always one of these.
+#[inline]
 pub(super) fn plain_length(text: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 0xff;
     let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word;
@@ -120,6 +195,27 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
+    use crate::messages::unescape;
+
+    fn is_value(text: &str) -> bool {
+        in_pieces([text])
+    }
+
+    fn in_pieces<'a>(pieces: impl IntoIterator<Item = &'a str>) -> bool {
+        let mut check = JsonCheck::default();
+        for piece in pieces {
+            check.push(piece);
+        }
+        check.is_value()
+    }
+
+    /// As the parts that the escapes of a JSON string make.
+    fn in_parts(text: &str) -> Option<bool> {
+        let json = serde_json::to_string(text).unwrap();
+        let mut check = JsonCheck::default();
+        unescape(&json[1..json.len() - 1], |part| check.push_part(part))?;
+        Some(check.is_value())
+    }
 
     /// What `serde_json` says.
     fn by_serde(text: &str) -> bool {
@@ -167,6 +263,7 @@ mod tests {
             ("[1,\u{a0}2]", false),
         ] {
             assert_eq!((is_value(text), by_serde(text)), (is_json, is_json), "{text}");
+            assert_eq!(in_pieces(text.split_inclusive(|_: char| true)), is_json, "{text}");
         }
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);
         assert!(is_value(&deep) && by_serde(&deep) && !is_value(&deep[1..]));
@@ -259,9 +356,20 @@ mod tests {
     fn it_says_what_serde_json_says() {
         let counts: [(&str, Cell<u32>); 4] =
             ["a scalar", "a container", "no JSON", "JSON within spaces"].map(|name| (name, Cell::new(0)));
+        let parts = Cell::new(0);
         let config = ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() };
-        let checked = TestRunner::new(config).run(&texts(), |text| {
+        let cuts = prop::collection::vec(any::<prop::sample::Index>(), 0..4);
+        let checked = TestRunner::new(config).run(&(texts(), cuts), |(text, cuts)| {
             prop_assert_eq!(is_value(&text), by_serde(&text));
+            let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
+            cuts.extend([0, text.len()]);
+            cuts.retain(|cut| text.is_char_boundary(*cut));
+            cuts.sort_unstable();
+            prop_assert_eq!(in_pieces(cuts.windows(2).map(|cut| &text[cut[0]..cut[1]])), by_serde(&text));
+            if let Some(is_value) = in_parts(&text) {
+                parts.set(parts.get() + 1);
+                prop_assert_eq!(is_value, by_serde(&text));
+            }
             let class = match is_value(&text) {
                 true => usize::from(text.starts_with(['{', '['])),
                 false => 2 + usize::from(is_value(text.trim_matches([' ', '\n', '\t']))),
@@ -270,6 +378,8 @@ mod tests {
             Ok(())
         });
         checked.unwrap();
+        println!("in parts: {}", parts.get());
+        assert!(parts.get() > 10_000);
         for (class, count) in &counts {
             println!("{class}: {}", count.get());
             assert!(count.get() > 0, "no text was {class}");

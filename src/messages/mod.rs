@@ -48,7 +48,7 @@ pub(crate) use event::Parsed;
 pub(crate) use message::{BrokenInput, Message, StopReason};
 pub(crate) use param::MessageParam;
 pub(crate) use request::MessageRequest;
-pub(crate) use text_delta::{TextDelta, TextField};
+pub(crate) use text_delta::{Text, TextDelta, TextField, unescape};
 
 pub use api_error::{ApiError, ApiErrorType};
 pub use content::{

@@ -8,14 +8,22 @@ use super::event::{Delta, StreamEvent};
 use super::json::Str;
 use super::json_check::plain_length;
 
-/// A delta that adds text to a field of its block. It is read in one pass and borrows from its
-/// frame.
+/// A delta that adds text to a field of its block. It borrows from its frame, and long texts are read
+/// once, where they are added.
 #[derive(Debug)]
 pub(crate) struct TextDelta<'a> {
     pub(crate) index: usize,
     pub(crate) field: TextField,
-    pub(crate) text: Cow<'a, str>,
+    pub(crate) text: Text<'a>,
     estimated_tokens: Option<u64>,
+}
+
+/// The text of a delta.
+#[derive(Debug)]
+pub(crate) enum Text<'a> {
+    Plain(Cow<'a, str>),
+    /// What stands between the quotes of a JSON string, if it is one: nobody looked at its escapes.
+    Spelled(&'a str),
 }
 
 /// Where a [`TextDelta`] adds its text.
@@ -34,10 +42,13 @@ const SPELLINGS: [(TextField, &str); 3] = [
 ];
 
 impl<'a> TextDelta<'a> {
-    /// Reads a delta that says what it should. Everything else, faults among it, is for
-    /// [`StreamEvent::parse`].
-    pub(super) fn parse(data: &'a str) -> Option<Self> {
-        Self::as_spelled(data).or_else(|| Self::as_json(data))
+    /// Finds a delta that says what it should, but for the escapes of its text. Everything else,
+    /// faults among it, is for [`StreamEvent::parse`].
+    pub(crate) fn parse(event: &str, data: &'a str) -> Option<Self> {
+        match event {
+            "content_block_delta" | "" => Self::as_spelled(data).or_else(|| Self::as_json(data)),
+            _ => None,
+        }
     }
 
     /// Reads the very spelling of the API, which pads its events with spaces before the last brace.
@@ -51,7 +62,11 @@ impl<'a> TextDelta<'a> {
         let (field, rest) =
             SPELLINGS.iter().find_map(|(field, spelling)| Some((*field, rest.strip_prefix(spelling)?)))?;
         let text = rest.strip_suffix('}')?.trim_end_matches(' ').strip_suffix("\"}")?;
-        Some(Self { index: index.parse().ok()?, field, text: unescaped(text)?, estimated_tokens: None })
+        let text = match plain_length(text.as_bytes()) == text.len() {
+            true => Text::Plain(Cow::Borrowed(text)),
+            false => Text::Spelled(text),
+        };
+        Some(Self { index: index.parse().ok()?, field, text, estimated_tokens: None })
     }
 
     /// Reads any spelling.
@@ -88,48 +103,63 @@ impl<'a> TextDelta<'a> {
             "thinking_delta" => (TextField::Thinking, delta.thinking?),
             _ => return None,
         };
-        Some(Self { index, field, text: text.0, estimated_tokens: delta.estimated_tokens })
+        let text = Text::Plain(text.0);
+        Some(Self { index, field, text, estimated_tokens: delta.estimated_tokens })
     }
 
-    /// The event that the caller gets.
-    pub(crate) fn into_event(self) -> StreamEvent {
+    /// The event that the caller gets; `None` if the text is for the parser.
+    pub(super) fn into_event(self) -> Option<StreamEvent> {
         let Self { index, field, text, estimated_tokens } = self;
-        let text = text.into_owned();
+        let text = text.read()?.into_owned();
         let delta = match field {
             TextField::Input => Delta::InputJson(text),
             TextField::Text => Delta::Text(text),
             TextField::Thinking => Delta::Thinking { thinking: text, estimated_tokens },
         };
-        StreamEvent::ContentBlockDelta { index, delta }
+        Some(StreamEvent::ContentBlockDelta { index, delta })
     }
 }
 
-/// The text of a JSON string without its quotes; `None` where it has an escape that takes a number,
-/// or is none.
-fn unescaped(json: &str) -> Option<Cow<'_, str>> {
-    let mut plain = plain_length(json.as_bytes());
-    if plain == json.len() {
-        return Some(Cow::Borrowed(json));
+impl<'a> Text<'a> {
+    /// The text itself; `None` if it is for the parser.
+    pub(crate) fn read(self) -> Option<Cow<'a, str>> {
+        match self {
+            Self::Plain(text) => Some(text),
+            Self::Spelled(json) => {
+                let mut text = String::with_capacity(json.len());
+                unescape(json, |part| text.push_str(part))?;
+                Some(Cow::Owned(text))
+            }
+        }
     }
-    let mut text = String::with_capacity(json.len());
+}
+
+/// Gives the text of a JSON string in parts, in which only the first byte may be a quote, a backslash
+/// or a control character. `None` at an escape that takes a number, or is none.
+pub(crate) fn unescape(json: &str, mut take: impl FnMut(&str)) -> Option<()> {
     let mut rest = json;
+    let mut length = plain_length(rest.as_bytes());
     loop {
-        let (before, escape) = rest.split_at(plain);
-        text.push_str(before);
-        let [b'\\', escaped, ..] = escape.as_bytes() else {
-            return escape.is_empty().then_some(Cow::Owned(text));
-        };
-        text.push(match escaped {
-            b'"' | b'\\' | b'/' => char::from(*escaped),
-            b'b' => '\u{8}',
-            b'f' => '\u{c}',
-            b'n' => '\n',
-            b'r' => '\r',
-            b't' => '\t',
+        let (part, escape) = rest.split_at(length);
+        take(part);
+        let [b'\\', escaped, ..] = escape.as_bytes() else { return escape.is_empty().then_some(()) };
+        // What stands for itself begins the next part.
+        let itself = match escaped {
+            b'"' | b'\\' | b'/' => 1,
+            b'b' | b'f' | b'n' | b'r' | b't' => {
+                take(match escaped {
+                    b'b' => "\u{8}",
+                    b'f' => "\u{c}",
+                    b'n' => "\n",
+                    b'r' => "\r",
+                    _ => "\t",
+                });
+                0
+            }
             _ => return None,
-        });
-        rest = &escape[2..];
-        plain = plain_length(rest.as_bytes());
+        };
+        rest = &escape[2 - itself..];
+        length = itself + plain_length(&rest.as_bytes()[itself..]);
     }
 }
 
@@ -151,7 +181,7 @@ mod tests {
     }
 
     fn shown(delta: Option<TextDelta<'_>>) -> Option<String> {
-        delta.map(|delta| format!("{:?}", delta.into_event()))
+        delta.and_then(TextDelta::into_event).map(|event| format!("{event:?}"))
     }
 
     /// What is read in one pass is what the long way reads.
@@ -172,15 +202,13 @@ mod tests {
             r#"{"type":"signature_delta","signature":"s"}"#,
         ] {
             let data = format!(r#"{{"index":3,"type":"content_block_delta","delta":{delta},"more":1}}"#);
-            let parsed = match StreamEvent::parse("content_block_delta", &data).unwrap() {
-                Parsed::Text(delta) => {
-                    short += 1;
-                    delta.into_event()
-                }
-                Parsed::Event(event) => event,
-                other => panic!("{other:?}"),
+            let found = TextDelta::parse("content_block_delta", &data);
+            short += i32::from(found.is_some());
+            assert!(found.is_none() || shown(found) == long(&data), "{data}");
+            let Parsed::Event(event) = StreamEvent::parse("content_block_delta", &data).unwrap() else {
+                panic!("{data}");
             };
-            assert_eq!(Some(format!("{parsed:?}")), long(&data));
+            assert_eq!(Some(format!("{event:?}")), long(&data));
         }
         assert_eq!(short, 5);
     }
@@ -197,7 +225,7 @@ mod tests {
                         r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"{field}":"{text}"}}{spaces}}}"#
                     );
                     let spelled = TextDelta::as_spelled(&data).unwrap();
-                    assert_eq!(matches!(spelled.text, Cow::Borrowed(_)), !text.contains('\\'), "{data}");
+                    assert_eq!(matches!(spelled.text, Text::Plain(_)), !text.contains('\\'), "{data}");
                     assert_eq!(shown(Some(spelled)), long(&data));
                 }
             }
@@ -281,7 +309,7 @@ mod tests {
     #[test]
     fn no_spelling_is_read_otherwise_than_by_the_parser() {
         let counts: [(&str, Cell<u32>); 5] = [
-            ("as spelled, borrowed", Cell::new(0)),
+            ("as spelled, plain", Cell::new(0)),
             ("as spelled, with escapes", Cell::new(0)),
             ("as JSON", Cell::new(0)),
             ("by the long way", Cell::new(0)),
@@ -289,18 +317,18 @@ mod tests {
         ];
         let config = ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() };
         let checked = TestRunner::new(config).run(&deltas(), |data| {
-            let (spelled, json, long) =
-                (TextDelta::as_spelled(&data), TextDelta::as_json(&data), long(&data));
+            let spelled = TextDelta::as_spelled(&data);
+            let is_plain = matches!(spelled, Some(TextDelta { text: Text::Plain(_), .. }));
+            let (spelled, json, long) = (shown(spelled), TextDelta::as_json(&data), long(&data));
             let class = match (&spelled, &json, &long) {
-                (Some(TextDelta { text: Cow::Borrowed(_), .. }), ..) => 0,
-                (Some(_), ..) => 1,
+                (Some(_), ..) => usize::from(!is_plain),
                 (_, Some(_), _) => 2,
                 (_, _, Some(_)) => 3,
                 _ => 4,
             };
             counts[class].1.set(counts[class].1.get() + 1);
             if spelled.is_some() {
-                prop_assert_eq!(&shown(spelled), &long);
+                prop_assert_eq!(&spelled, &long);
                 prop_assert!(json.is_some());
             }
             if json.is_some() {

@@ -3,7 +3,7 @@
 use crate::accumulate::Accumulator;
 use crate::client::DEFAULT_MAX_RESPONSE;
 use crate::error::{Error, ErrorKind, Result};
-use crate::messages::{Message, Parsed, StreamEvent};
+use crate::messages::{Message, Parsed, StreamEvent, TextDelta};
 use crate::sse::{DEFAULT_CAP, Decoder};
 
 /// Puts a reply together from the body of a recorded event stream, given in any pieces.
@@ -27,9 +27,13 @@ pub fn read_stream<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Mes
     for piece in pieces {
         decoder.push(piece);
         while let Some(frame) = decoder.next()? {
+            if let Some(delta) = TextDelta::parse(frame.event, frame.data)
+                && accumulator.add(delta)?
+            {
+                continue;
+            }
             match StreamEvent::parse(frame.event, frame.data)? {
                 Parsed::Event(StreamEvent::MessageStop) => return accumulator.finish(),
-                Parsed::Text(delta) => accumulator.add(&delta)?,
                 Parsed::Event(event) => accumulator.apply(&event)?,
                 Parsed::Failure => return Err(Error::new(ErrorKind::Api, "the stream tells an error")),
                 Parsed::Empty => {}
