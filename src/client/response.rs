@@ -225,10 +225,10 @@ impl Secrets<'_> {
     /// A text of the server without them.
     pub(crate) fn without_secrets(self, mut text: String) -> String {
         for secret in self.values() {
-            // Media types are compared in lower case.
-            for secret in [secret.to_lowercase(), secret] {
-                // As it stands in a URL, as some write it in JSON, as it is.
-                for form in [encoded(&secret), secret.replace('/', "\\/"), secret] {
+            // As it stands in a URL, as some write it in JSON, as it is.
+            for form in [encoded(&secret), secret.replace('/', "\\/"), secret] {
+                // Media types are compared in lower case.
+                for form in [form.to_lowercase(), form] {
                     if text.contains(&form) {
                         text = text.replace(&form, "[redacted]");
                     }
