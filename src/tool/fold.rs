@@ -7,7 +7,13 @@ use super::subschema::{self, CONTAINERS, Object, alternatives, has_type, items, 
 /// Makes the root one object. Variants become the union of their properties, of which those are
 /// required that every variant requires; which belong together is told in the description.
 /// Every reference still leads where it led. `Err` says what has no such form.
-pub(super) fn fold_root(mut schema: Value) -> Result<Value, String> {
+#[cfg(feature = "schemars")]
+pub(super) fn fold_root(schema: Value) -> Result<Value, String> {
+    fold_root_as(schema, "Takes exactly one of these forms:")
+}
+
+/// [`fold_root`] with other words before the list of forms.
+pub(crate) fn fold_root_as(mut schema: Value, lead: &str) -> Result<Value, String> {
     let Some(object) = schema.as_object_mut() else {
         return match schema {
             Value::Bool(true) => Ok(json!({"type": "object"})),
@@ -46,7 +52,7 @@ pub(super) fn fold_root(mut schema: Value) -> Result<Value, String> {
         }
         Err(variants) if variants.is_empty() => return Err("no input fits it".to_owned()),
         Err(variants) => {
-            let forms = forms(&variants);
+            let forms = forms(&variants, lead);
             with_description(
                 fold(&variants)?,
                 &sentences(description.as_ref().and_then(Value::as_str), Some(&forms)),
@@ -137,8 +143,8 @@ fn fold(variants: &[Object]) -> Result<Object, String> {
 }
 
 /// What the variants are, for the model.
-fn forms(variants: &[Object]) -> String {
-    let mut text = String::from("Takes exactly one of these forms:");
+fn forms(variants: &[Object], lead: &str) -> String {
+    let mut text = lead.to_owned();
     for variant in variants {
         let mut fields = Vec::new();
         for (name, schema) in properties_of(variant) {
@@ -239,7 +245,7 @@ fn prune(schema: &mut Value) {
 
 const COMBINATORS: [&str; 4] = ["$ref", "allOf", "anyOf", "oneOf"];
 
-#[cfg(test)]
+#[cfg(all(test, feature = "schemars"))]
 mod tests {
     use super::*;
 

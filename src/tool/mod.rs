@@ -29,16 +29,16 @@
 
 pub(crate) mod context;
 pub(crate) mod definition;
-#[cfg(feature = "schemars")]
-mod fold;
+#[cfg(any(feature = "schemars", feature = "mcp"))]
+pub(crate) mod fold;
 mod handler;
 pub(crate) mod output;
 #[cfg(feature = "schemars")]
 mod schema;
 #[cfg(feature = "schemars")]
 mod strict;
-#[cfg(feature = "schemars")]
-mod subschema;
+#[cfg(any(feature = "schemars", feature = "mcp"))]
+pub(crate) mod subschema;
 mod wire;
 
 pub(crate) use context::{ContextParts, States, ToolContext};

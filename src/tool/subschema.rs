@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-pub(super) type Object = Map<String, Value>;
+pub(crate) type Object = Map<String, Value>;
 
 /// One way to fit a schema, free of `$ref`, `allOf`, `anyOf` and `oneOf` at its root.
 #[derive(Clone)]
@@ -116,7 +116,7 @@ fn join(mut base: Object, other: &Object) -> Result<Object, String> {
 }
 
 /// The schema that a local reference points to.
-pub(super) fn resolve<'a>(root: &'a Value, reference: &str) -> Result<&'a Value, String> {
+pub(crate) fn resolve<'a>(root: &'a Value, reference: &str) -> Result<&'a Value, String> {
     let Some(fragment) = reference.strip_prefix('#') else {
         return Err(format!("the reference `{reference}` leaves the schema"));
     };
@@ -207,7 +207,7 @@ pub(super) fn references(schema: &Value, definitions: bool) -> Vec<String> {
     list
 }
 
-pub(super) fn items(list: Option<&Value>) -> impl Iterator<Item = &Value> {
+pub(crate) fn items(list: Option<&Value>) -> impl Iterator<Item = &Value> {
     list.and_then(Value::as_array).into_iter().flatten()
 }
 
@@ -217,12 +217,12 @@ pub(super) fn items_or_one(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// True if `type` names a type, alone or among others.
-pub(super) fn has_type(schema: &Object, name: &str) -> bool {
+pub(crate) fn has_type(schema: &Object, name: &str) -> bool {
     schema.get("type").is_some_and(|kind| items_or_one(kind).any(|kind| kind == name))
 }
 
 /// Two descriptions as one.
-pub(super) fn sentences(one: Option<&str>, other: Option<&str>) -> String {
+pub(crate) fn sentences(one: Option<&str>, other: Option<&str>) -> String {
     match (one.filter(|text| !text.is_empty()), other.filter(|text| !text.is_empty())) {
         (Some(one), Some(other)) => format!("{one}\n\n{other}"),
         (one, other) => one.or(other).unwrap_or_default().to_owned(),
