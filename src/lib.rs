@@ -39,6 +39,7 @@
 //! | [`RunError`] | a run that was stopped: the reason, and everything that is needed to go on |
 //! | [`run_loop::RunLoop`] | the loop without IO, for drivers of your own |
 //! | [`Error`], [`ErrorKind`] | the error of a request |
+//! | `mcp::ToolSet` | tools of MCP servers (feature `mcp`) |
 //! | `testing::Server` | a scripted local Messages API (feature `testing`) |
 //!
 //! The rest is in the modules [`client`], [`messages`], [`tool`], [`run_loop`] and `testing`.
@@ -73,12 +74,14 @@
 //! - `rustls-tls` (default): TLS by rustls with aws-lc, trusting the platform's certificates.
 //! - `native-tls`: TLS by the platform's own library. With both, rustls is used.
 //! - `schemars` (default): `Tool::typed` and `Tool::with_input`, schemas derived from Rust types.
+//! - `mcp`: the module `mcp`, tools of MCP servers for the model and their results for the API.
 //! - `testing`: `testing::Server`, a scripted local Messages API.
 //!
 //! # What is missing
 //!
-//! MCP servers as tools, hooks that approve calls, batches, files, models, helpers for the prompt
-//! cache beyond `cached`, and handlers for the members of toolsets.
+//! Running the calls of MCP servers (their tools and results are converted), hooks that approve
+//! calls, batches, files, models, helpers for the prompt cache beyond `cached`, and handlers for the
+//! members of toolsets.
 //!
 //! # Guides
 //!
@@ -88,6 +91,7 @@
 //! - [Errors](_documentation::errors): kinds, retries, limits of time.
 //! - [Observability](_documentation::observability): spans and events.
 //! - [Conversations](_documentation::conversations): storing, reading back, repairing.
+//! - `_documentation::mcp` (feature `mcp`): names, cleaning, schemas, results of MCP servers.
 //! - [Design](_documentation::design): why it is as it is.
 //! - [The contract](_documentation::spec): each demand and its tests.
 //! - [Versions](_documentation::versioning): what may change in which release.
@@ -96,6 +100,8 @@ mod accumulate;
 pub mod client;
 mod error;
 mod execute;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 pub mod messages;
 pub mod run_loop;
 mod runner;
