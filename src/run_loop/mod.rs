@@ -52,7 +52,11 @@ mod stop;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "mcp")]
+pub(crate) use result::shaped;
 pub(crate) use rules::AT_LEAST_ONE;
+#[cfg(feature = "mcp")]
+pub(crate) use rules::{MAX_ERROR_BYTES, MAX_RESULT_BYTES};
 pub(crate) use run::Run;
 
 pub use self::core::RunLoop;

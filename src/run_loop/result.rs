@@ -23,6 +23,26 @@ pub(super) fn shape(call: &Call, result: Result<ToolOutput, ToolError>, limits: 
     }
 }
 
+/// The `tool_result` block that answers a call of which only the id is known, and the JSON of its
+/// `toolset_name`.
+#[cfg(feature = "mcp")]
+pub(crate) fn shaped(
+    id: &str,
+    toolset: Option<&str>,
+    result: Result<ToolOutput, ToolError>,
+    max_result_bytes: usize,
+    max_error_bytes: usize,
+) -> Box<RawValue> {
+    let call = Call {
+        id: id.into(),
+        name: "".into(),
+        input: RawValue::NULL.to_owned(),
+        caller: None,
+        toolset: toolset.map(Into::into),
+    };
+    shape(&call, result, Limits { result: max_result_bytes, error: max_error_bytes })
+}
+
 /// An error result with this text.
 pub(super) fn refusal(call: &Call, text: &str, limits: Limits) -> Box<RawValue> {
     failure(call, Content::Text(text.to_owned()), limits)

@@ -17,9 +17,9 @@ const MAX_ITERATIONS: u32 = 10;
 pub(crate) const AT_LEAST_ONE: &str =
     "`max_iterations` must be at least 1: a run makes a request before anything else";
 /// A result holds at most this much text unless told otherwise.
-const MAX_RESULT_BYTES: usize = 1024 * 1024;
+pub(crate) const MAX_RESULT_BYTES: usize = 1024 * 1024;
 /// An error result holds at most this much text unless told otherwise.
-const MAX_ERROR_BYTES: usize = 16 * 1024;
+pub(crate) const MAX_ERROR_BYTES: usize = 16 * 1024;
 
 /// The rules of a loop: the definitions it adds, which names have a handler, and the limits.
 ///
