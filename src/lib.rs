@@ -141,6 +141,9 @@ pub mod _documentation {
     pub mod design {}
     #[doc = include_str!("../docs/errors.md")]
     pub mod errors {}
+    #[cfg(feature = "mcp")]
+    #[doc = include_str!("../docs/mcp.md")]
+    pub mod mcp {}
     #[doc = include_str!("../docs/observability.md")]
     pub mod observability {}
     #[doc = include_str!("../docs/spec.md")]
