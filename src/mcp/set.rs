@@ -197,7 +197,7 @@ impl DefinitionOptions {
 /// ```
 /// use agentloop::mcp::{self, DefinitionOptions, ToolSet};
 ///
-/// let tools = r#"[{"name": "ls", "description": "Lists a folder", "inputSchema": {"type": "object"}}]"#;
+/// let tools = r#"[{"name": "ls", "description": "Lists a folder", "inputSchema": {"type":"object"}}]"#;
 /// let (set, _) = ToolSet::builder().server("files", tools).build();
 ///
 /// let entries = mcp::definitions(&set, DefinitionOptions::new().cache(true));
