@@ -188,23 +188,30 @@ mod tests {
             {"if": {"required": ["b"]}, "then": {"required": ["c"]}},
             {"properties": {"a": {"minLength": 2}}, "required": ["a"]},
         ]);
+        let forms =
+            json!([{"required": ["x", "k"]}, {"properties": {"b": {}}, "required": ["k"]}, {"type": "null"}]);
         let schema = json!({
             "type": "object", "title": "T", "description": "Own words.", "x-own": 1,
-            "properties": {"a": {"type": "string"}}, "allOf": rules, "$defs": {"D": {"type": "string"}},
+            "properties": {"a": {"type": "string"}}, "required": ["o"], "allOf": rules, "anyOf": forms, "$defs": {"D": {"type": "string"}},
         });
         let folded = folded(schema);
         assert_eq!(folded["properties"]["a"], json!({"anyOf": [{"type": "string"}, {"minLength": 2}]}));
-        assert_eq!(folded["required"], json!(["a"]));
+        assert_eq!(folded["properties"]["b"], json!({}));
+        assert_eq!(
+            folded["required"],
+            json!(["o", "a", "k"]),
+            "its own, what all have to fit, what each form needs"
+        );
         assert_eq!(folded["$defs"], json!({"D": {"type": "string"}}));
         assert_eq!((&folded["title"], &folded["x-own"]), (&json!("T"), &json!(1)));
         assert_eq!(
             folded["description"],
             json!(format!(
                 "Own words.\n\nThe input must also fit this JSON schema: {}",
-                json!({"allOf": rules})
+                json!({"anyOf": forms, "allOf": rules})
             ))
         );
-        assert!(folded.get("allOf").is_none());
+        assert!(folded.get("allOf").is_none() && folded.get("anyOf").is_none());
     }
 
     #[test]
