@@ -47,6 +47,7 @@ mod builder;
 mod calls;
 mod clean;
 mod content;
+mod keywords;
 mod listing;
 mod loose;
 mod names;
