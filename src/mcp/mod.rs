@@ -1,7 +1,26 @@
 //! Tools of MCP servers for the model, and results of those servers for the API (feature `mcp`).
 //!
-//! What is here are plain functions. They take and give JSON and the types of this crate; no
-//! server has to run, and nothing is sent.
+//! A [`Server`] is a connection that `rmcp` made, or a process that [`spawn`] started, with the tools
+//! that it lists; [`ToolRunner::mcp`](crate::ToolRunner::mcp) runs them in the loop:
+//!
+//! ```no_run
+//! use agentloop::{Client, ToolRunner, mcp};
+//! use tokio::process::Command;
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut command = Command::new("npx");
+//! command.args(["-y", "@modelcontextprotocol/server-filesystem", "."]);
+//! let files = mcp::spawn("files", command).await?;
+//!
+//! let runner = ToolRunner::new().mcp(files.clone());
+//! let run = runner.run(&Client::from_env()?, "What is in this folder?").await?;
+//! println!("{}", run.text());
+//! files.shutdown().await;
+//! # Ok(()) }
+//! ```
+//!
+//! The rest are plain functions. They take and give JSON and the types of this crate; no server has
+//! to run, and nothing is sent.
 //!
 //! | to | use |
 //! | --- | --- |
@@ -45,22 +64,32 @@
 
 mod builder;
 mod calls;
+mod child;
 mod clean;
 mod content;
 mod keywords;
 mod listing;
 mod loose;
 mod names;
+mod numbers;
 mod report;
 mod result;
 mod schema;
+mod server;
+mod servers;
 mod set;
 
 pub use builder::ToolSetBuilder;
 pub use calls::{Call, CallSource, calls};
+pub use child::{SpawnError, spawn};
 pub use clean::{MAX_DESCRIPTION, clean};
 pub use listing::{Annotations, ListedTool};
 pub use names::{MAX_NAME, Prefix};
 pub use report::{Entry, Kind, Reason, Report};
 pub use result::{Outcome, ResultOptions, Structured, next_turn, output, tool_result};
+pub use server::{ListError, Server};
+pub use servers::Servers;
 pub use set::{DefinitionOptions, SetTool, ToolSet, definitions};
+
+/// The crate that connects to servers. This feature follows its major versions.
+pub use rmcp;

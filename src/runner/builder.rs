@@ -97,6 +97,12 @@ impl ToolRunner {
         Self::default()
     }
 
+    /// The names of the tools so far.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn tool_names(&self) -> impl Iterator<Item = &str> {
+        self.inner.tools.iter().filter_map(Tool::name)
+    }
+
     pub(super) fn edit(mut self, change: impl FnOnce(&mut Inner)) -> Self {
         change(Arc::make_mut(&mut self.inner));
         self

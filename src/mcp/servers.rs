@@ -1,0 +1,131 @@
+//! Servers as tools of a runner.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::builder::ToolSetBuilder;
+use super::listing::ListedTool;
+use super::names::Prefix;
+use super::report::Report;
+use super::result::ResultOptions;
+use super::server::Server;
+use super::set::{DefinitionOptions, ToolSet, definitions};
+use crate::ToolRunner;
+use crate::tool::{Tool, ToolContext};
+
+/// Servers, and how their tools are offered.
+///
+/// ```no_run
+/// use agentloop::ToolRunner;
+/// use agentloop::mcp::{Prefix, Server, Servers};
+///
+/// # fn run(files: Server, git: Server) {
+/// let servers = Servers::new([files, git])
+///     .prefix(Prefix::Always)
+///     .filter(|tool| tool.annotations().is_read_only())
+///     .cache(true);
+/// let runner = ToolRunner::new().mcp_servers(servers);
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "servers do nothing until a runner has them"]
+pub struct Servers {
+    servers: Vec<Server>,
+    set: ToolSetBuilder,
+    definitions: DefinitionOptions,
+    results: ResultOptions,
+}
+
+impl Servers {
+    /// These servers, whose tools come in this order.
+    pub fn new(servers: impl IntoIterator<Item = Server>) -> Self {
+        Self {
+            servers: servers.into_iter().collect(),
+            set: ToolSet::builder(),
+            definitions: DefinitionOptions::new(),
+            results: ResultOptions::new(),
+        }
+    }
+
+    /// When names get the name of their server in front: where two would collide, by default.
+    pub fn prefix(mut self, prefix: Prefix) -> Self {
+        self.set = self.set.prefix(prefix);
+        self
+    }
+
+    /// Which tools are offered; all by default.
+    pub fn filter(mut self, keep: impl Fn(&ListedTool) -> bool + Send + Sync + 'static) -> Self {
+        self.set = self.set.filter(keep);
+        self
+    }
+
+    /// Whether the last tool ends a cached prefix; off by default.
+    pub fn cache(mut self, cache: bool) -> Self {
+        self.definitions = self.definitions.cache(cache);
+        self
+    }
+
+    /// How results become blocks.
+    pub fn results(mut self, results: ResultOptions) -> Self {
+        self.results = results;
+        self
+    }
+
+    /// The tools for a runner of one's own, the set behind them, and what was changed. Names in
+    /// `native` are left to other tools.
+    pub fn into_tools(
+        self,
+        native: impl IntoIterator<Item = impl Into<String>>,
+    ) -> (Vec<Tool>, ToolSet, Report) {
+        let Self { servers, mut set, definitions: options, results } = self;
+        for server in &servers {
+            set = set.server(server.name(), server.tools_json());
+        }
+        let (set, report) = set.reserve(native).build();
+        let connections: HashMap<_, _> =
+            servers.iter().map(|server| (server.name(), &server.connection)).collect();
+        let tool = |(listed, definition): (_, Box<RawValue>)| {
+            let listed: &super::set::SetTool = listed;
+            let connection = connections.get(listed.server()).copied()?.clone();
+            let name: Arc<str> = listed.mcp_name().into();
+            let handler = move |input: Box<RawValue>, _: ToolContext| {
+                let (connection, name) = (connection.clone(), Arc::clone(&name));
+                async move { connection.call(&name, &input, results).await }
+            };
+            Some(Tool::from_definition(definition.get()).handler_with(handler))
+        };
+        let tools = set.iter().zip(definitions(&set, options)).filter_map(tool).collect();
+        (tools, set, report)
+    }
+}
+
+impl<I: IntoIterator<Item = Server>> From<I> for Servers {
+    fn from(servers: I) -> Self {
+        Self::new(servers)
+    }
+}
+
+impl ToolRunner {
+    /// Adds the tools of an MCP server: [`mcp_servers`](Self::mcp_servers) for one.
+    pub fn mcp(self, server: Server) -> Self {
+        self.mcp_servers([server])
+    }
+
+    /// Adds the tools of MCP servers, behind those that the runner has.
+    ///
+    /// Add all servers in one call, and your own tools before them, so that names are told apart:
+    /// a name that is taken twice is an error before any request. What was renamed, shortened,
+    /// cleaned or left out is told as a warning to `tracing`; [`Servers::into_tools`] returns it.
+    ///
+    /// The calls run like those of other tools, with the runner's concurrency and limits of time. A
+    /// server that is gone, hangs or breaks the protocol is an error result, and the loop goes on.
+    /// No call is ever sent twice; one that is dropped or takes too long is told to the server as
+    /// cancelled.
+    pub fn mcp_servers(self, servers: impl Into<Servers>) -> Self {
+        let native: Vec<_> = self.tool_names().map(ToOwned::to_owned).collect();
+        let (tools, ..) = servers.into().into_tools(native);
+        self.tools(tools)
+    }
+}
