@@ -7,7 +7,7 @@ use agentloop::ToolRunner;
 use agentloop::mcp::Servers;
 use serde_json::{Value, json};
 
-use crate::{Place, installed, of_npm, of_pypi, result_of, results_of, shut_down};
+use crate::{Place, installed, of_npm, of_pypi, result_of, results_of, shut_down, skipped};
 
 #[tokio::test]
 async fn files_are_written_read_and_listed() {
@@ -75,6 +75,9 @@ async fn a_memory_keeps_what_it_is_told() {
 #[tokio::test]
 async fn a_repository_tells_its_state_and_its_log() {
     let Some(servers) = installed("venv") else { return };
+    if Command::new("git").arg("--version").output().is_err() {
+        return skipped("there is no git");
+    }
     let place = Place::new();
     let git = |arguments: &[&str]| {
         let settings = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false"];

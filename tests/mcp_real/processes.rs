@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use agentloop::ToolRunner;
 use agentloop::mcp;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{Place, guarded, installed, of_npm, result_of, results_of, shut_down};
 
-fn long() -> (&'static str, serde_json::Value) {
+/// A call that nobody waits for to its end.
+pub(crate) fn long() -> (&'static str, Value) {
     ("trigger-long-running-operation", json!({"duration": 300, "steps": 3}))
 }
 
