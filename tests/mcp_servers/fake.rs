@@ -13,6 +13,8 @@ use tokio::task::JoinSet;
 /// What the server does with a request.
 pub(crate) enum Answer {
     Result(Value),
+    /// The same, behind word that its tools have changed.
+    Changed(Value),
     Error(i64, &'static str),
     /// Nothing.
     Silence,
@@ -117,13 +119,20 @@ async fn serve(stream: DuplexStream, answer: impl Fn(&str, &Value) -> Answer, se
         };
         let reply = match reply {
             Answer::Result(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
+            Answer::Changed(result) => {
+                let word = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+                let result = json!({"jsonrpc": "2.0", "id": id, "result": result});
+                // Both go out as they are: a line each.
+                Value::String(format!("{word}\n{result}"))
+            }
             Answer::Error(code, text) => {
                 json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": text}})
             }
             Answer::Silence => continue,
             Answer::Close => return,
         };
-        if write.write_all(format!("{reply}\n").as_bytes()).await.is_err() {
+        let lines = reply.as_str().map_or_else(|| reply.to_string(), ToOwned::to_owned);
+        if write.write_all(format!("{lines}\n").as_bytes()).await.is_err() {
             return;
         }
     }

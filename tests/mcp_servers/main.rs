@@ -4,6 +4,7 @@
 mod children;
 mod fake;
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use agentloop::mcp::{Prefix, Servers};
@@ -92,6 +93,43 @@ async fn all_pages_are_read_and_one_that_repeats_ends_the_list() {
 }
 
 #[tokio::test]
+async fn a_list_that_changes_stays_as_it_was_until_it_is_asked_for() {
+    let is_changed = AtomicBool::new(false);
+    let answer = move |method: &str, params: &Value| match (method, is_changed.load(Relaxed)) {
+        ("tools/list", false) => page(&["old"]),
+        ("tools/list", true) => page(&["new"]),
+        (_, false) => {
+            is_changed.store(true, Relaxed);
+            Answer::Changed(json!({"content": [{"type": "text", "text": "ok"}]}))
+        }
+        _ if params["name"] == "old" => Answer::Error(-32602, "there is no such tool"),
+        _ => text("ok"),
+    };
+    let (service, fake) = service(answer).await;
+    let server = agentloop::mcp::Server::of("s", &service).await.unwrap();
+    let runner = ToolRunner::new().mcp(server);
+    let script = [
+        Reply::tool_use([("c1", "old", json!({}))]),
+        Reply::tool_use([("c2", "old", json!({}))]),
+        Reply::text("done"),
+    ];
+    let api = Server::start(script).await;
+    guarded(runner.run(&api.client(), "go")).await.unwrap();
+    let bodies: Vec<_> = api.requests().iter().map(|request| request.json()).collect();
+    assert!(bodies.iter().all(|body| body["tools"] == bodies[0]["tools"]));
+    let results = bodies[2]["messages"].as_array().unwrap();
+    assert_eq!(texts(results[2]["content"].as_array().unwrap()), ["ok"]);
+    let gone = &results[4]["content"][0];
+    assert_eq!(gone["is_error"], true);
+    assert!(gone["content"].as_str().unwrap().contains("there is no such tool"), "{gone}");
+    assert_eq!(fake.seen.of("tools/list").len(), 1);
+
+    let server = agentloop::mcp::Server::of("s", &service).await.unwrap();
+    let (_, results) = run_of(&ToolRunner::new().mcp(server), vec![("c1", "new", json!({}))]).await;
+    assert_eq!(texts(&results), ["ok"]);
+}
+
+#[tokio::test]
 async fn one_tool_that_can_not_be_read_costs_none_of_the_others() {
     let list = |_: &str, _: &Value| {
         Answer::Result(json!({"tools": [tool("a"), {"name": "b", "inputSchema": 7}, tool("c")]}))
@@ -115,7 +153,8 @@ async fn a_server_that_does_not_list_is_an_error_that_names_it() {
 
 #[tokio::test]
 async fn every_failure_of_a_server_is_an_error_result_and_the_loop_goes_on() {
-    let cases: [(fn() -> Answer, &str); 8] = [
+    type Case = (fn() -> Answer, &'static str);
+    let cases: [Case; 8] = [
         (|| Answer::Error(-32602, "no such path"), "refused the call: no such path (code -32602)"),
         (|| Answer::Close, "whether the call ran is unknown"),
         (
@@ -220,7 +259,7 @@ async fn kinds_of_content_that_nobody_knows_cost_none_of_the_others() {
 
 #[tokio::test]
 async fn a_number_that_would_change_on_its_way_is_not_sent() {
-    let exact = json!(0).to_string() == "0" && "1e400".parse::<serde_json::Number>().is_ok();
+    let exact = "1e400".parse::<serde_json::Number>().is_ok();
     let answer = |method: &str, _: &Value| match method {
         "tools/list" => page(&["read"]),
         _ => text("ok"),
