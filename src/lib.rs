@@ -39,7 +39,7 @@
 //! | [`RunError`] | a run that was stopped: the reason, and everything that is needed to go on |
 //! | [`run_loop::RunLoop`] | the loop without IO, for drivers of your own |
 //! | [`Error`], [`ErrorKind`] | the error of a request |
-//! | `mcp::ToolSet` | tools of MCP servers (feature `mcp`) |
+//! | `mcp::Server`, `mcp::ToolSet` | tools of MCP servers (feature `mcp`) |
 //! | `testing::Server` | a scripted local Messages API (feature `testing`) |
 //!
 //! The rest is in the modules [`client`], [`messages`], [`tool`], [`run_loop`] and `testing`.
@@ -74,14 +74,14 @@
 //! - `rustls-tls` (default): TLS by rustls with aws-lc, trusting the platform's certificates.
 //! - `native-tls`: TLS by the platform's own library. With both, rustls is used.
 //! - `schemars` (default): `Tool::typed` and `Tool::with_input`, schemas derived from Rust types.
-//! - `mcp`: the module `mcp`, tools of MCP servers for the model and their results for the API.
+//! - `mcp`: `ToolRunner::mcp`, tools of MCP servers in the loop, and the module `mcp`.
 //! - `testing`: `testing::Server`, a scripted local Messages API.
 //!
 //! # What is missing
 //!
-//! Running the calls of MCP servers (their tools and results are converted), hooks that approve
-//! calls, batches, files, models, helpers for the prompt cache beyond `cached`, and handlers for the
-//! members of toolsets.
+//! Hooks that approve calls, batches, files, models, helpers for the prompt cache beyond `cached`,
+//! handlers for the members of toolsets and for what MCP servers ask in return, and progress of
+//! their calls.
 //!
 //! # Guides
 //!
@@ -91,7 +91,7 @@
 //! - [Errors](_documentation::errors): kinds, retries, limits of time.
 //! - [Observability](_documentation::observability): spans and events.
 //! - [Conversations](_documentation::conversations): storing, reading back, repairing.
-//! - `_documentation::mcp` (feature `mcp`): names, cleaning, schemas, results of MCP servers.
+//! - `_documentation::mcp` (feature `mcp`): connecting to MCP servers, calls, names, results.
 //! - [Design](_documentation::design): why it is as it is.
 //! - [The contract](_documentation::spec): each demand and its tests.
 //! - [Versions](_documentation::versioning): what may change in which release.
