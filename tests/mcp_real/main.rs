@@ -33,7 +33,8 @@ fn installed(half: &str) -> Option<PathBuf> {
     let why = match env::var_os("MCP_SERVERS").filter(|folder| !folder.is_empty()) {
         None => "MCP_SERVERS is not set".to_owned(),
         Some(folder) => {
-            let folder = PathBuf::from(folder);
+            // The servers run in folders of their own.
+            let folder = std::path::absolute(folder).unwrap();
             if folder.join(half).is_dir() {
                 return Some(folder);
             }
