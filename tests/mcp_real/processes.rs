@@ -60,11 +60,13 @@ async fn a_wrapper_leaves_no_server_behind() {
     let Some(servers) = installed("node_modules") else { return };
     for is_dropped in [false, true] {
         let place = Place::new();
-        let mut command = place.command("npx");
-        command.arg("--no-install").arg("mcp-server-filesystem").arg(place.path("")).current_dir(&servers);
+        let mut command = place.command("sh");
+        // And another process that no end of the input ends.
+        command.args(["-c", r#"sleep 1000 & exec npx --no-install mcp-server-filesystem "$0""#]);
+        command.arg(place.path("")).current_dir(&servers);
         command.env("NPM_CONFIG_UPDATE_NOTIFIER", "false").env("NPM_CONFIG_CACHE", place.path("cache"));
         let server = guarded(mcp::spawn("files", command)).await.unwrap();
-        assert!(place.alive().len() >= 2, "a wrapper and the server: {:?}", place.alive());
+        assert!(place.alive().len() >= 3, "a wrapper, the server and another: {:?}", place.alive());
         let runner = ToolRunner::new().mcp(server.clone());
         let listed = result_of(&runner, "list_allowed_directories", json!({})).await;
         assert!(listed.text().contains(place.folder.to_str().unwrap()), "{listed:?}");
