@@ -121,7 +121,8 @@ impl ToolRunner {
     ///
     /// The calls run like those of other tools, with the runner's concurrency and limits of time. A
     /// server that is gone, hangs or breaks the protocol is an error result, and the loop goes on.
-    /// No call is ever sent twice; one that is dropped or takes too long is told to the server as
+    /// This crate sends no call twice (over HTTP the transport of `rmcp` may, as the guide says). One
+    /// that is dropped or takes too long is told to the server as
     /// cancelled.
     pub fn mcp_servers(self, servers: impl Into<Servers>) -> Self {
         let native: Vec<_> = self.tool_names().map(ToOwned::to_owned).collect();
