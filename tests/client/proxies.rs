@@ -50,7 +50,7 @@ async fn of_a_proxy_and_none_the_last_word_counts() {
 #[test]
 fn a_proxy_of_no_kind_is_refused_without_showing_it() {
     for url in ["ftp://u:SENTINEL@h:1", "socks9://SENTINEL", "http://", "http://SENTI NEL", ""] {
-        let error = Client::builder().api_key("k").proxy(url).build().unwrap_err();
+        let error = Client::builder().api_key("k").base_url("http://h").proxy(url).build().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{url}");
         let shown = format!("{error:?} {}", error.chain());
         assert!(
