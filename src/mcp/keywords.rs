@@ -3,18 +3,13 @@
 use serde_json::value::RawValue;
 
 use crate::messages::json;
+use crate::tool::subschema::{Holds, holds};
 
 /// What the value of a keyword is.
 #[derive(Clone, Copy)]
 pub(super) enum Is {
-    /// A schema.
-    Schema,
-    /// An object of schemas, under names of the author's choice.
-    Named,
-    /// A list of schemas.
-    List,
-    /// `items`: a schema, or in older drafts a list of them.
-    Items,
+    /// One or more schemas.
+    Schemas(Holds),
     /// A number that limits others.
     Bound,
     /// The name of a type, or a list of such names.
@@ -34,21 +29,10 @@ pub(super) enum Is {
 }
 
 pub(super) fn meaning(keyword: &str) -> Is {
+    if let Some(holds) = holds(keyword) {
+        return Is::Schemas(holds);
+    }
     match keyword {
-        "properties" | "patternProperties" | "dependentSchemas" | "$defs" | "definitions" => Is::Named,
-        "allOf" | "anyOf" | "oneOf" | "prefixItems" => Is::List,
-        "items" => Is::Items,
-        "additionalItems"
-        | "unevaluatedItems"
-        | "contains"
-        | "additionalProperties"
-        | "unevaluatedProperties"
-        | "propertyNames"
-        | "not"
-        | "if"
-        | "then"
-        | "else"
-        | "contentSchema" => Is::Schema,
         "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "minLength" | "maxLength"
         | "minItems" | "maxItems" | "minProperties" | "maxProperties" | "minContains" | "maxContains"
         | "multipleOf" => Is::Bound,

@@ -8,6 +8,7 @@ use super::keywords::{Is, is_beyond_exact, is_empty_list, is_string, is_type, me
 use super::loose;
 use super::report::Reason;
 use crate::messages::json::{self, Fields};
+use crate::tool::subschema::Holds;
 
 /// The schema that is sent, and what is different in it. `Err` is why the tool can't be offered.
 ///
@@ -84,7 +85,7 @@ impl Walk {
         for (keyword, value) in fields.iter() {
             self.path.push(keyword.to_owned());
             match meaning(keyword) {
-                Is::Items if value.get().starts_with('[') && !has_prefix => {
+                Is::Schemas(Holds::OneOrList) if value.get().starts_with('[') && !has_prefix => {
                     self.note(Reason::OldKeyword);
                     self.list(value, object.field("prefixItems"))?;
                 }
@@ -105,17 +106,17 @@ impl Walk {
     ) -> Result<(), Reason> {
         let text = value.get();
         match is {
-            Is::Schema | Is::Items => self.schema(value, object.field(keyword)),
+            Is::Schemas(Holds::One | Holds::OneOrList) => self.schema(value, object.field(keyword)),
             // PHP writes an empty object like this.
-            Is::Named if is_empty_list(text) => {
+            Is::Schemas(Holds::Named) if is_empty_list(text) => {
                 self.note(Reason::OldKeyword);
                 object.field(keyword).push_str("{}");
                 Ok(())
             }
-            Is::Named if json::is_object(value) => self.named(value, object.field(keyword)),
-            Is::Named => Err(self.refuse("must be an object of schemas")),
-            Is::List if is_empty_list(text) => self.leave_out(),
-            Is::List => self.list(value, object.field(keyword)),
+            Is::Schemas(Holds::Named) if json::is_object(value) => self.named(value, object.field(keyword)),
+            Is::Schemas(Holds::Named) => Err(self.refuse("must be an object of schemas")),
+            Is::Schemas(Holds::List) if is_empty_list(text) => self.leave_out(),
+            Is::Schemas(Holds::List) => self.list(value, object.field(keyword)),
             Is::Bound if !text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) => {
                 self.leave_out()
             }

@@ -159,36 +159,53 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
+/// How a keyword holds schemas.
+#[derive(Clone, Copy)]
+pub(crate) enum Holds {
+    /// One.
+    One,
+    /// An object of them, under names of the author's choice.
+    Named,
+    /// A list of them.
+    List,
+    /// `items`: one, or in older drafts a list.
+    OneOrList,
+}
+
+/// How a keyword holds schemas, `None` if it holds none.
+pub(crate) fn holds(keyword: &str) -> Option<Holds> {
+    Some(match keyword {
+        "properties" | "patternProperties" | "dependentSchemas" | "$defs" | "definitions" => Holds::Named,
+        "allOf" | "anyOf" | "oneOf" | "prefixItems" => Holds::List,
+        "items" => Holds::OneOrList,
+        "additionalItems"
+        | "unevaluatedItems"
+        | "contains"
+        | "additionalProperties"
+        | "unevaluatedProperties"
+        | "propertyNames"
+        | "not"
+        | "if"
+        | "then"
+        | "else"
+        | "contentSchema" => Holds::One,
+        _ => return None,
+    })
+}
+
 /// Calls `f` for a schema and every schema in it.
 pub(super) fn walk(schema: &mut Value, f: &mut dyn FnMut(&mut Object)) {
     let Some(object) = schema.as_object_mut() else { return };
     f(object);
     for (key, value) in object.iter_mut() {
-        match (key.as_str(), value) {
-            (
-                "properties" | "patternProperties" | "dependentSchemas" | "$defs" | "definitions",
-                Value::Object(map),
-            ) => {
+        match (holds(key), value) {
+            (Some(Holds::Named), Value::Object(map)) => {
                 map.values_mut().for_each(|schema| walk(schema, f));
             }
-            ("allOf" | "anyOf" | "oneOf" | "prefixItems" | "items", Value::Array(list)) => {
+            (Some(Holds::List | Holds::OneOrList), Value::Array(list)) => {
                 list.iter_mut().for_each(|schema| walk(schema, f));
             }
-            (
-                "items"
-                | "additionalItems"
-                | "unevaluatedItems"
-                | "contains"
-                | "additionalProperties"
-                | "unevaluatedProperties"
-                | "propertyNames"
-                | "not"
-                | "if"
-                | "then"
-                | "else"
-                | "contentSchema",
-                value,
-            ) => walk(value, f),
+            (Some(Holds::One | Holds::OneOrList), value) => walk(value, f),
             _ => {}
         }
     }
