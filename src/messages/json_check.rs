@@ -32,6 +32,14 @@ enum State {
     Hex2,
     Hex1,
     Word,
+    Number(NumberPart),
+    Broken,
+}
+
+/// How far a number is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NumberPart {
+    Start,
     Minus,
     Zero,
     Integer,
@@ -40,7 +48,28 @@ enum State {
     E,
     Sign,
     Exponent,
-    Broken,
+}
+
+impl NumberPart {
+    /// The part that a byte leads to; `None` if it does not belong to the number.
+    pub(super) fn then(self, byte: u8) -> Option<Self> {
+        Some(match (self, byte) {
+            (Self::Start, b'-') => Self::Minus,
+            (Self::Start | Self::Minus, b'0') => Self::Zero,
+            (Self::Start | Self::Minus, b'1'..=b'9') | (Self::Integer, b'0'..=b'9') => Self::Integer,
+            (Self::Zero | Self::Integer, b'.') => Self::Point,
+            (Self::Point | Self::Fraction, b'0'..=b'9') => Self::Fraction,
+            (Self::Zero | Self::Integer | Self::Fraction, b'e' | b'E') => Self::E,
+            (Self::E, b'+' | b'-') => Self::Sign,
+            (Self::E | Self::Sign | Self::Exponent, b'0'..=b'9') => Self::Exponent,
+            _ => return None,
+        })
+    }
+
+    /// True if the number may end here.
+    fn may_end(self) -> bool {
+        matches!(self, Self::Zero | Self::Integer | Self::Fraction | Self::Exponent)
+    }
 }
 
 impl JsonCheck {
@@ -77,8 +106,12 @@ impl JsonCheck {
     /// number may be too large, half of a surrogate pair stand alone, and containers stand in each
     /// other without limit.
     pub(crate) fn is_value(&self) -> bool {
-        use State::{AfterValue, Exponent, Fraction, Integer, Zero};
-        self.open.is_empty() && matches!(self.state, AfterValue | Zero | Integer | Fraction | Exponent)
+        let is_complete = match self.state {
+            State::AfterValue => true,
+            State::Number(part) => part.may_end(),
+            _ => false,
+        };
+        is_complete && self.open.is_empty()
     }
 
     fn step(&mut self, state: State, byte: u8) -> State {
@@ -110,14 +143,11 @@ impl JsonCheck {
                 _ => Broken,
             },
 
-            (Minus, b'0') => Zero,
-            (Minus | Integer, b'0'..=b'9') => Integer,
-            (Zero | Integer, b'.') => Point,
-            (Point | Fraction, b'0'..=b'9') => Fraction,
-            (Zero | Integer | Fraction, b'e' | b'E') => E,
-            (E, b'+' | b'-') => Sign,
-            (E | Sign | Exponent, b'0'..=b'9') => Exponent,
-            (Zero | Integer | Fraction | Exponent, _) => self.after_value(byte),
+            (Number(part), _) => match part.then(byte) {
+                Some(part) => Number(part),
+                None if part.may_end() => self.after_value(byte),
+                None => Broken,
+            },
             _ => Broken,
         }
     }
@@ -144,10 +174,7 @@ impl JsonCheck {
             b't' => self.word(b"rue"),
             b'f' => self.word(b"alse"),
             b'n' => self.word(b"ull"),
-            b'-' => State::Minus,
-            b'0' => State::Zero,
-            b'1'..=b'9' => State::Integer,
-            _ => State::Broken,
+            _ => NumberPart::Start.then(byte).map_or(State::Broken, State::Number),
         }
     }
 

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+use super::json_check::NumberPart;
+
 /// The input of a tool call while it is streamed: what the text so far says for certain.
 ///
 /// The API sends an input in pieces that are cut anywhere. [`push`](Self::push) takes one,
@@ -137,7 +139,7 @@ enum State {
     /// A comma, or the end of a container.
     Next,
     /// Where the number began, and how far it is written.
-    Number(usize, Part),
+    Number(usize, NumberPart),
     Text,
     #[default]
     Value,
@@ -181,7 +183,7 @@ impl Reader {
                 b't' => return self.word("true", rest),
                 b'f' => return self.word("false", rest),
                 b'n' => return self.word("null", rest),
-                _ => Number(self.at, Part::Start.then(byte)?),
+                _ => Number(self.at, NumberPart::Start.then(byte)?),
             },
             (KeyOrEnd | ValueOrEnd | Next, byte) => match (self.tree.innermost()?, byte) {
                 (Value::Object(_), b'}') | (Value::Array(_), b']') => {
@@ -270,37 +272,6 @@ fn unicode(text: &[u8]) -> Option<(Option<char>, usize)> {
         },
         _ => single,
     })
-}
-
-/// How far a number is written.
-#[derive(Clone, Copy)]
-enum Part {
-    Start,
-    Minus,
-    Zero,
-    Integer,
-    Point,
-    Fraction,
-    E,
-    Sign,
-    Exponent,
-}
-
-impl Part {
-    /// The part that a byte leads to; `None` if it does not belong to the number.
-    fn then(self, byte: u8) -> Option<Self> {
-        Some(match (self, byte) {
-            (Self::Start, b'-') => Self::Minus,
-            (Self::Start | Self::Minus, b'0') => Self::Zero,
-            (Self::Start | Self::Minus, b'1'..=b'9') | (Self::Integer, b'0'..=b'9') => Self::Integer,
-            (Self::Zero | Self::Integer, b'.') => Self::Point,
-            (Self::Point | Self::Fraction, b'0'..=b'9') => Self::Fraction,
-            (Self::Zero | Self::Integer | Self::Fraction, b'e' | b'E') => Self::E,
-            (Self::E, b'+' | b'-') => Self::Sign,
-            (Self::E | Self::Sign | Self::Exponent, b'0'..=b'9') => Self::Exponent,
-            _ => return None,
-        })
-    }
 }
 
 /// The value so far. What is open in it is always the last entry of what is open around it.
