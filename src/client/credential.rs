@@ -325,8 +325,8 @@ mod tests {
         assert_eq!(asked.load(Ordering::SeqCst), 2);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_provider_that_hangs_holds_one_call_up_while_the_old_one_holds() {
+    /// Holds a token that is to be renewed, and whose provider does not answer any more.
+    async fn to_be_renewed_by_nobody() -> (Credentials, Arc<AtomicU32>) {
         let asked = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&asked);
         let provider = CredentialProvider::new(move || {
@@ -338,9 +338,16 @@ mod tests {
                 Ok::<_, &str>(Credential::bearer("old").expires_in(MINUTE * 10))
             }
         });
-        let credentials = Arc::new(Credentials::new(provider));
+        let credentials = Credentials::new(provider);
         value(&credentials).await;
         advance(MINUTE * 9).await;
+        (credentials, asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_hangs_holds_one_call_up_while_the_old_one_holds() {
+        let (credentials, asked) = to_be_renewed_by_nobody().await;
+        let credentials = Arc::new(credentials);
         let mut asks = tokio::task::JoinSet::new();
         let first = Arc::clone(&credentials);
         asks.spawn(async move { value(&first).await });
@@ -357,20 +364,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_is_dropped_while_it_renews_is_not_followed_by_the_next() {
-        let asked = Arc::new(AtomicU32::new(0));
-        let count = Arc::clone(&asked);
-        let provider = CredentialProvider::new(move || {
-            let first = count.fetch_add(1, Ordering::SeqCst) == 0;
-            async move {
-                if !first {
-                    std::future::pending::<()>().await;
-                }
-                Ok::<_, &str>(Credential::bearer("old").expires_in(MINUTE * 10))
-            }
-        });
-        let credentials = Credentials::new(provider);
-        value(&credentials).await;
-        advance(MINUTE * 9).await;
+        let (credentials, asked) = to_be_renewed_by_nobody().await;
         let short = Duration::from_millis(1);
         assert!(timeout(short, credentials.get(None, MINUTE)).await.is_err());
         for _ in 0..3 {

@@ -1,9 +1,10 @@
 //! Pings, where a request waits in silence.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop::{Client, ErrorKind, MessageRequest};
+use agentloop::{Client, ErrorKind, Message, MessageRequest, Result};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -57,6 +58,17 @@ fn client(server: &Server, line: &Line) -> Client {
     builder.root_certificate(server.authority().pem()).build().unwrap()
 }
 
+/// A call that was sent and has no answer yet.
+async fn waiting(server: &Server, line: &Line) -> Pin<Box<impl Future<Output = Result<Message>>>> {
+    let client = client(server, line);
+    let mut call = Box::pin(async move { client.create(&MessageRequest::from("Hello")).await });
+    tokio::select! {
+        _ = &mut call => panic!("nobody answers"),
+        () = server.until(|counts| counts.requests == 1) => {}
+    }
+    call
+}
+
 /// Lets a paused clock go on in steps, with a look at the sockets between them.
 async fn ticking<T>(work: impl Future<Output = T>) -> T {
     tokio::select! {
@@ -70,13 +82,7 @@ async fn ticking<T>(work: impl Future<Output = T>) -> T {
 async fn a_line_that_went_dead_is_found_by_its_pings() {
     let server = Server::start([Answer::silence()]).await;
     let line = Line::to(&server).await;
-    let client = client(&server, &line);
-    let request = MessageRequest::from("Hello");
-    let mut call = Box::pin(client.create(&request));
-    tokio::select! {
-        _ = &mut call => panic!("nobody answers"),
-        () = server.until(|counts| counts.requests == 1) => {}
-    }
+    let call = waiting(&server, &line).await;
     line.swallow.send_replace(true);
     tokio::time::pause();
     let start = Instant::now();
@@ -91,13 +97,7 @@ async fn a_long_silence_on_a_living_line_is_none() {
     let gate = Arc::new(Barrier::new(2));
     let server = Server::start([Answer::text("late").meet(&gate)]).await;
     let line = Line::to(&server).await;
-    let client = client(&server, &line);
-    let request = MessageRequest::from("Hello");
-    let mut call = Box::pin(client.create(&request));
-    tokio::select! {
-        _ = &mut call => panic!("nobody answers"),
-        () = server.until(|counts| counts.requests == 1) => {}
-    }
+    let call = waiting(&server, &line).await;
     tokio::time::pause();
     let late = async {
         sleep(Duration::from_secs(500)).await;
