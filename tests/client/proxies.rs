@@ -60,11 +60,12 @@ fn a_proxy_of_no_kind_is_refused_without_showing_it() {
     }
 }
 
-/// Run by the test below in a process of its own, whose environment names the proxies.
+/// Does nothing unless the next test runs it in a process of its own, whose environment names the
+/// proxies.
 #[tokio::test]
-#[ignore = "needs the environment that another test makes"]
 async fn in_an_environment_with_proxies() {
-    let client = Client::builder().api_key("k").base_url(env::var("TEST_BASE_URL").unwrap()).max_retries(0);
+    let Ok(url) = env::var("TEST_BASE_URL") else { return };
+    let client = Client::builder().api_key("k").base_url(url).max_retries(0);
     let client = if env::var_os("TEST_NO_PROXY").is_some() { client.no_proxy() } else { client };
     let kind = match client.build().unwrap().create(&"Hello".into()).await {
         Ok(_) => "ok".to_owned(),
@@ -88,7 +89,7 @@ fn the_environment_names_proxies_and_exceptions() {
         (&[("HTTP_PROXY", dead), ("TEST_NO_PROXY", "1")], here.as_str(), "ok"),
     ] {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "proxies::in_an_environment_with_proxies", "--ignored", "--nocapture"]);
+        command.args(["--exact", "proxies::in_an_environment_with_proxies", "--nocapture"]);
         for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"] {
             command.env_remove(name).env_remove(name.to_lowercase());
         }
