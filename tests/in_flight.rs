@@ -160,7 +160,7 @@ fn ask(client: Client, depth: u32, streamed: bool) -> Answer {
 
 #[tokio::test]
 async fn a_place_is_free_between_attempts_and_after_failures() {
-    let busy = || Reply::error(529, "overloaded_error", "busy").header("retry-after-ms", "300");
+    let busy = || Reply::error(529, "overloaded_error", "busy").header("retry-after-ms", "1500");
     let server = Server::start([busy(), Reply::text("other"), Reply::text("mine")]).await;
     let client = builder(&server).max_in_flight(1).build().unwrap();
     let mut waiting = JoinSet::new();
@@ -254,19 +254,30 @@ async fn a_wait_that_nobody_would_take_holds_nobody_back() {
 
 #[tokio::test]
 async fn a_wait_for_the_rate_limit_of_others_has_the_limit_of_ones_own() {
+    const CALLS: usize = 64;
     let limit = Reply::error(429, "rate_limit_error", "slow down").header("retry-after-ms", "900");
-    let server = Server::start([limit, Reply::text("ok")]).await;
+    let replies: Vec<_> = std::iter::once(limit).chain((0..CALLS).map(|_| Reply::text("ok"))).collect();
+    let server = Server::start(replies).await;
     let client = builder(&server).max_retry_wait(Duration::from_secs(1)).max_retries(0).build().unwrap();
     let error = guarded(client.create(&request("Hi"))).await.unwrap_err();
     assert_eq!((error.status(), error.attempts()), (Some(429), 1));
-    // The first in the queue waits 0.9 seconds, the second would wait longer than one.
-    let (first, second) = (request("Hi"), request("Hi"));
-    let (first, second) =
-        guarded(async { tokio::join!(client.create(&first), client.create(&second)) }).await;
-    assert_eq!(first.unwrap().text(), "ok");
-    let error = second.unwrap_err();
-    assert_eq!((error.status(), error.attempts(), error.is_retryable()), (Some(429), 0, true), "{error:?}");
-    assert_eq!(server.request_count(), 2);
+    // The first in the queue waits for 0.9 seconds, the last would wait for more than two.
+    let mut calls = JoinSet::new();
+    for _ in 0..CALLS {
+        let client = client.clone();
+        calls.spawn(async move { client.create(&request("Hi")).await });
+    }
+    let outcomes = guarded(calls.join_all()).await;
+    let held: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+    assert!((1..CALLS).contains(&held.len()), "{} of {CALLS} were held back", held.len());
+    for error in &held {
+        assert_eq!(
+            (error.status(), error.attempts(), error.is_retryable()),
+            (Some(429), 0, true),
+            "{error:?}"
+        );
+    }
+    assert_eq!(server.request_count(), 1 + CALLS - held.len());
 }
 
 #[tokio::test]
