@@ -455,6 +455,7 @@ impl ClientBuilder {
 
         // A client from elsewhere has a limit of its own, which can't be read.
         let connect_timeout = self.http.is_none().then_some(self.connections.connect_timeout);
+        let proxy_secrets = self.connections.proxy_secrets().into();
         let http = match (self.http, self.connections.setter_in_vain()) {
             (None, _) => self.connections.build(&base_url, self.base_url.origin)?,
             (Some(http), None) => http,
@@ -467,6 +468,7 @@ impl ClientBuilder {
         Ok(Client {
             inner: Arc::new(Inner {
                 http,
+                proxy_secrets,
                 base_url,
                 auth: auth.unwrap_or(Auth::None),
                 credentials,

@@ -320,12 +320,21 @@ impl Call {
     }
 
     fn reading<'a>(&'a self, attempt: &'a Attempt) -> Reading<'a> {
-        let secrets = Secrets { headers: &attempt.headers, url: &self.url };
+        let secrets = self.secrets(&attempt.headers);
         Reading { idle: self.idle, cap: self.max_response_bytes(), secrets }
     }
 
     pub(crate) fn url(&self) -> &Url {
         &self.url
+    }
+
+    pub(crate) fn proxy_secrets(&self) -> &Arc<[String]> {
+        &self.client.inner.proxy_secrets
+    }
+
+    /// What an attempt with these headers sends and nobody may see.
+    pub(crate) fn secrets<'a>(&'a self, headers: &'a HeaderMap) -> Secrets<'a> {
+        Secrets { headers, url: &self.url, proxy: self.proxy_secrets() }
     }
 
     pub(crate) fn span(&self) -> &Span {

@@ -43,6 +43,8 @@ pub struct Client {
 
 pub(super) struct Inner {
     pub(super) http: reqwest::Client,
+    /// What a proxy of the builder is told.
+    pub(super) proxy_secrets: Arc<[String]>,
     pub(super) base_url: BaseUrl,
     pub(super) auth: Auth,
     /// Where `auth` is a provider.

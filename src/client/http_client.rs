@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use percent_encoding::percent_decode_str;
 use reqwest::{Client, ClientBuilder, Proxy, Url, redirect, retry};
 
 use super::base_url::BaseUrl;
@@ -28,6 +31,15 @@ impl Connections {
             (self.identity.is_some(), "client_certificate"),
         ];
         set.into_iter().find_map(|(is_set, setter)| is_set.then_some(setter))
+    }
+
+    /// The password of the proxy, and the credential that it is sent as.
+    pub(crate) fn proxy_secrets(&self) -> Vec<String> {
+        let Some(url) = self.proxy.as_ref().and_then(|url| Url::parse(url).ok()) else { return Vec::new() };
+        let Some(password) = url.password() else { return Vec::new() };
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let (user, plain) = (decoded(url.username()), decoded(password));
+        vec![STANDARD.encode(format!("{user}:{plain}")), plain]
     }
 
     /// Makes the HTTP client; `origin` is where the base URL came from.

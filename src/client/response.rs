@@ -45,6 +45,8 @@ pub(crate) struct Secrets<'a> {
     pub(crate) headers: &'a HeaderMap,
     /// The URL, whose query may hold a key.
     pub(crate) url: &'a Url,
+    /// What a proxy was told, which answers in place of the server.
+    pub(crate) proxy: &'a [String],
 }
 
 /// The longest reply that is taken in by default.
@@ -244,6 +246,7 @@ impl Secrets<'_> {
         let mut all: Vec<String> = values.filter_map(|value| Some(value.to_str().ok()?.to_owned())).collect();
         all.extend(self.url.query().map(ToOwned::to_owned));
         all.extend(self.url.query_pairs().map(|(_, value)| value.into_owned()));
+        all.extend_from_slice(self.proxy);
         // A secret may stand beside a scheme, a name or another secret.
         let is_between = |c: char| c.is_whitespace() || "=;,&\"'".contains(c);
         let parts: Vec<_> =
@@ -393,8 +396,11 @@ mod tests {
 
     async fn json(response: Response, cap: usize) -> Result<String> {
         let (sent, url) = (HeaderMap::new(), Url::parse("http://h/").unwrap());
-        let reading =
-            Reading { idle: Duration::from_secs(5), cap, secrets: Secrets { headers: &sent, url: &url } };
+        let reading = Reading {
+            idle: Duration::from_secs(5),
+            cap,
+            secrets: Secrets { headers: &sent, url: &url, proxy: &[] },
+        };
         reading.json(reading.success(response).await?).await.map(|reply| reply.text)
     }
 
@@ -509,7 +515,7 @@ mod tests {
         let reading = Reading {
             idle: Duration::from_secs(5),
             cap: 1000,
-            secrets: Secrets { headers: &sent, url: &url },
+            secrets: Secrets { headers: &sent, url: &url, proxy: &[] },
         };
         let page = "x-header: sk-SENTINEL";
         let object = r#"{"error":{"type":"authentication_error","message":"bad key sk-SENTINEL"}}"#;

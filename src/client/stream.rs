@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
@@ -86,6 +87,7 @@ struct Origin {
     /// What must not show up in an error.
     sent: HeaderMap,
     url: Url,
+    proxy: Arc<[String]>,
 }
 
 /// The text of a reply, as it comes; made by [`MessageStream::text_stream`].
@@ -109,10 +111,11 @@ impl MessageStream {
             outcome: None,
             origin: Origin {
                 status,
-                headers: Secrets { headers: &attempt.headers, url: call.url() }.kept(&headers),
+                headers: call.secrets(&attempt.headers).kept(&headers),
                 attempt: attempt.number,
                 sent: attempt.headers,
                 url: call.url().clone(),
+                proxy: Arc::clone(call.proxy_secrets()),
             },
             slot: attempt.slot,
             span: Span::none(),
@@ -358,7 +361,7 @@ impl Origin {
     }
 
     fn secrets(&self) -> Secrets<'_> {
-        Secrets { headers: &self.sent, url: &self.url }
+        Secrets { headers: &self.sent, url: &self.url, proxy: &self.proxy }
     }
 }
 

@@ -37,6 +37,31 @@ async fn a_proxy_that_is_not_there_is_a_connect_error_without_its_password() {
 }
 
 #[tokio::test]
+async fn a_proxy_that_gives_its_password_back_does_not_show_it() {
+    // `user:SENTI/NEL pass` as it is sent.
+    let page = "no entry with Basic dXNlcjpTRU5USS9ORUwgcGFzcw== or SENTI/NEL pass";
+    let page = Reply::new(407, &[("content-type", "text/html")], page);
+    for streamed in [false, true] {
+        let proxy = Server::start([page.clone()]);
+        let url = proxy.url().replace("http://", "http://user:SENTI%2FNEL%20pass@");
+        let builder = Client::builder().api_key("k").base_url(ELSEWHERE).max_retries(0).proxy(url);
+        let client = builder.build().unwrap();
+        let request = "Hello".into();
+        let error = match streamed {
+            false => client.create(&request).await.unwrap_err(),
+            true => client.create_streamed(&request).await.unwrap_err(),
+        };
+        assert_eq!(proxy.seen()[0].all("proxy-authorization"), ["Basic dXNlcjpTRU5USS9ORUwgcGFzcw=="]);
+        let shown = format!("{error:?} {}", error.chain());
+        assert!(
+            error.status() == Some(407) && shown.contains("no entry with Basic [redacted] or"),
+            "{shown}"
+        );
+        assert!(!shown.contains("SENTI") && !shown.contains("dXNl"), "{shown}");
+    }
+}
+
+#[tokio::test]
 async fn of_a_proxy_and_none_the_last_word_counts() {
     let server = Server::start(vec![Reply::ok(); 2]);
     let here = Client::builder().api_key("k").base_url(server.url()).max_retries(0);
