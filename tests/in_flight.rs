@@ -329,6 +329,51 @@ async fn waits_that_begin_anew_have_one_limit() {
     assert!((1..30).contains(&met), "{met} of 60 were sent");
 }
 
+/// Who waits for a place is held back by a rate limit that the call in front of it meets.
+#[tokio::test]
+async fn a_rate_limit_holds_those_back_who_wait_for_a_place() {
+    let gate = Gate::new();
+    let limit = Reply::error(429, "rate_limit_error", "slow down").header("retry-after", "30").hold(&gate);
+    let server = Server::start([limit, Reply::text("too early")]).await;
+    let client = builder(&server).max_in_flight(1).max_retries(0).build().unwrap();
+    let mut first = JoinSet::new();
+    let running = client.clone();
+    first.spawn(async move { running.create(&request("Hi")).await });
+    guarded(server.wait_for_requests(1)).await;
+
+    let waits = request("Hi").timeout(SHORT * 5);
+    let mut second = Box::pin(client.create(&waits));
+    assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(second.as_mut().poll(cx))).await.is_pending());
+    gate.release();
+    let error = guarded(second).await.unwrap_err();
+    assert_eq!((error.timeout_phase(), error.attempts()), (Some(TimeoutPhase::Total), 0), "{error:?}");
+    assert!(error.chain().contains("slow down"), "{}", error.chain());
+    assert_eq!(guarded(first.join_all()).await[0].as_ref().unwrap_err().status(), Some(429));
+    assert_eq!(server.request_count(), 1);
+}
+
+/// A provider so slow that each answer comes into the next rate limit of another call.
+#[tokio::test]
+async fn rounds_of_a_slow_provider_and_a_rate_limit_come_to_an_end() {
+    let limit = || Reply::error(429, "rate_limit_error", "slow down").header("retry-after-ms", "400");
+    let server = Server::start(Script::from_fn(move |_| limit())).await;
+    let auth = Auth::provider(|| async {
+        tokio::time::sleep(SHORT * 3).await;
+        Ok::<_, std::io::Error>(Credential::bearer("a-token").expires_in(Duration::ZERO))
+    });
+    let builder = Client::builder().no_proxy().base_url(server.url()).auth(auth).max_retries(0);
+    let client = builder.max_retry_wait(SHORT * 5).build().unwrap();
+    let mut others = JoinSet::new();
+    let noise = client.clone();
+    others.spawn(async move {
+        loop {
+            noise.create(&request("Hi")).await.unwrap_err();
+        }
+    });
+    guarded(server.wait_for_requests(1)).await;
+    assert_eq!(guarded(client.create(&request("Hi"))).await.unwrap_err().status(), Some(429));
+}
+
 /// A credential that runs out while its call waits for a place is not sent.
 #[tokio::test]
 async fn a_credential_that_ran_out_in_the_queue_is_replaced() {

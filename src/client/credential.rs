@@ -231,6 +231,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Poll;
 
     use tokio::time::advance;
 
@@ -360,6 +361,17 @@ mod tests {
         let start = Instant::now();
         assert_eq!(asks.join_all().await, ["Bearer old"]);
         assert_eq!(start.elapsed(), AGAIN);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_after_a_refusal_holds_nobody_up_whose_token_holds() {
+        let (credentials, asked) = to_be_renewed_by_nobody().await;
+        let mut refused = Box::pin(credentials.get(Some(1), MINUTE));
+        assert!(std::future::poll_fn(|cx| Poll::Ready(refused.as_mut().poll(cx))).await.is_pending());
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        let other = value(&credentials);
+        assert_eq!(timeout(MINUTE, other).await.ok().as_deref(), Some("Bearer old"));
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
     }
 
     #[tokio::test(start_paused = true)]
