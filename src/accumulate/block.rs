@@ -17,8 +17,8 @@ pub(super) struct Block {
     start: Box<RawValue>,
     /// The fields, once a delta changed one. Until then the block is what its start was.
     pub(super) fields: Option<Object>,
-    /// The input of a call, as the deltas spell it.
-    input: String,
+    /// The input of a call, as the deltas spell it, unless it's written where it belongs at once.
+    pub(super) input: String,
     check: JsonCheck,
     /// Why that is no JSON.
     broken: Option<String>,
@@ -47,19 +47,26 @@ impl Block {
         to.get("model").filter(|model| json::string(model).is_some()).map(ToOwned::to_owned)
     }
 
-    fn fields(&mut self) -> Result<&mut Object> {
+    pub(super) fn fields(&mut self) -> Result<&mut Object> {
         match &mut self.fields {
             Some(fields) => Ok(fields),
             none => Ok(none.insert(Object::of(self.start.get())?)),
         }
     }
 
-    /// Adds a delta, whatever the kind of the block.
-    pub(super) fn add(&mut self, delta: &Delta) -> Result<()> {
+    /// Adds a delta, whatever the kind of the block; an input to the one that is given.
+    pub(super) fn add(&mut self, delta: &Delta, input: Option<&mut String>) -> Result<()> {
+        let (field, text) = match delta {
+            Delta::InputJson(text) => (TextField::Input, text),
+            Delta::Text(text) => (TextField::Text, text),
+            Delta::Thinking { thinking, .. } => (TextField::Thinking, thinking),
+            _ => return self.add_other(delta),
+        };
+        self.add_text(field, Text::Plain(Cow::Borrowed(text)), input).map(drop)
+    }
+
+    fn add_other(&mut self, delta: &Delta) -> Result<()> {
         match delta {
-            Delta::InputJson(text) => self.add_whole(TextField::Input, text)?,
-            Delta::Text(text) => self.add_whole(TextField::Text, text)?,
-            Delta::Thinking { thinking, .. } => self.add_whole(TextField::Thinking, thinking)?,
             Delta::Signature(signature) => self.fields()?.set("signature", Value::Text(signature.clone())),
             Delta::Citation(citation) => self.fields()?.push("citations", citation),
             Delta::Compaction(delta) => {
@@ -70,19 +77,21 @@ impl Block {
                     }
                 }
             }
-            Delta::Other { .. } => {}
+            Delta::InputJson(_) | Delta::Text(_) | Delta::Thinking { .. } | Delta::Other { .. } => {}
         }
         Ok(())
     }
 
-    fn add_whole(&mut self, field: TextField, text: &str) -> Result<()> {
-        self.add_text(field, Text::Plain(Cow::Borrowed(text))).map(drop)
-    }
-
-    /// Adds a text and gives its length; `None` if it is for the parser.
-    pub(super) fn add_text(&mut self, field: TextField, text: Text<'_>) -> Result<Option<usize>> {
+    /// Adds a text and gives its length; `None` if it is for the parser. An input goes to the one
+    /// that is given.
+    pub(super) fn add_text(
+        &mut self,
+        field: TextField,
+        text: Text<'_>,
+        input: Option<&mut String>,
+    ) -> Result<Option<usize>> {
         let name = match field {
-            TextField::Input => return Ok(self.add_input(text)),
+            TextField::Input => return Ok(self.add_input(text, input)),
             TextField::Text => "text",
             TextField::Thinking => "thinking",
         };
@@ -91,8 +100,9 @@ impl Block {
         Ok(Some(text.len()))
     }
 
-    fn add_input(&mut self, text: Text<'_>) -> Option<usize> {
-        let Self { input, check, .. } = self;
+    fn add_input(&mut self, text: Text<'_>, input: Option<&mut String>) -> Option<usize> {
+        let check = &mut self.check;
+        let input = input.unwrap_or(&mut self.input);
         let before = input.len();
         match text {
             Text::Plain(text) => {
@@ -114,6 +124,11 @@ impl Block {
         Some(input.len() - before)
     }
 
+    /// True if the input that came is JSON.
+    pub(super) fn has_value(&self) -> bool {
+        self.check.is_value()
+    }
+
     pub(super) fn close(&mut self) -> Result<()> {
         self.closed = true;
         self.settle_input()
@@ -123,7 +138,7 @@ impl Block {
     /// take it for an input.
     fn settle_input(&mut self) -> Result<()> {
         let input = std::mem::take(&mut self.input);
-        if self.check.is_value() {
+        if self.has_value() {
             self.fields()?.set("input", Value::Input(input));
             return Ok(());
         }
@@ -153,17 +168,12 @@ impl Block {
         Ok(())
     }
 
-    /// Writes the block as far as it came, and says why its input is no JSON.
-    pub(super) fn write(&self, json: &mut String) -> Result<Option<String>> {
-        if !self.closed {
-            let mut block = self.clone();
-            block.close()?;
-            return block.write(json);
-        }
+    /// Writes the block, which is closed, and says why its input is no JSON.
+    pub(super) fn write(&self, json: &mut String) -> Option<String> {
         match &self.fields {
             Some(fields) => fields.write(json),
             None => json.push_str(self.start.get()),
         }
-        Ok(self.broken.clone())
+        self.broken.clone()
     }
 }

@@ -10,7 +10,7 @@ use written::Written;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::messages::json;
-use crate::messages::{ContentBlock, Message, StopReason, StreamEvent, TextDelta};
+use crate::messages::{ContentBlock, Delta, Message, StopReason, StreamEvent, TextDelta, TextField};
 
 /// The reply as far as it came.
 ///
@@ -25,7 +25,7 @@ pub(crate) struct Accumulator {
     stop_reason: Option<StopReason>,
     /// The stop reason came, and no block began behind it.
     ended: bool,
-    /// The JSON of the first blocks, which are closed.
+    /// The JSON of the first blocks, which are closed, and of the input that comes behind them.
     written: Written,
     /// How many bytes came, and how many may.
     size: usize,
@@ -86,18 +86,26 @@ impl Accumulator {
                 self.grow(PER_EVENT + json.get().len())
             }
             StreamEvent::ContentBlockDelta { index, delta } => {
-                open(&mut self.blocks, *index, delta.kind())?.add(delta)?;
+                let block = open(&mut self.blocks, *index, delta.kind())?;
+                let input = match delta {
+                    Delta::InputJson(_) => self.written.input(message, *index, block)?,
+                    _ => None,
+                };
+                block.add(delta, input)?;
                 self.grow(delta.len())
             }
             StreamEvent::ContentBlockStop { index } => {
-                open(&mut self.blocks, *index, event.kind())?.close()?;
-                if self.written.head == 0 {
-                    self.written.begin(message);
+                let block = open(&mut self.blocks, *index, event.kind())?;
+                if *index != self.written.blocks {
+                    return block.close();
                 }
+                self.written.begin_once(message);
+                self.written.close(block)?;
+                block.fields = None;
                 while let Some(block) = self.blocks.get_mut(self.written.blocks)
                     && block.closed
                 {
-                    self.written.add(block)?;
+                    self.written.add(block);
                     block.fields = None;
                 }
                 Ok(())
@@ -121,7 +129,11 @@ impl Accumulator {
     pub(crate) fn add(&mut self, delta: TextDelta<'_>) -> Result<bool> {
         let block = self.blocks.get_mut(delta.index).filter(|block| !block.closed);
         let Some(block) = block else { return Ok(false) };
-        match block.add_text(delta.field, delta.text)? {
+        let input = match (&self.message, delta.field) {
+            (Some(message), TextField::Input) => self.written.input(message, delta.index, block)?,
+            _ => None,
+        };
+        match block.add_text(delta.field, delta.text, input)? {
             Some(length) => self.grow(length).map(|()| true),
             None => Ok(false),
         }
@@ -200,7 +212,10 @@ impl Accumulator {
     fn render(&self, message: &Object, mut written: Written) -> Result<Message> {
         written.begin(message);
         for block in &self.blocks[written.blocks..] {
-            written.add(block)?;
+            match block.closed {
+                true => written.add(block),
+                false => written.close(&mut block.clone())?,
+            }
         }
         Ok(written.end(message))
     }

@@ -128,24 +128,22 @@ impl Object {
         json.push('}');
     }
 
-    /// Where a message has its content. Of equal names the last counts.
-    fn content(&self) -> usize {
-        self.fields.iter().rposition(|(name, _)| &**name == "content").unwrap_or(self.fields.len())
+    /// Where a field is. Of equal names the last counts.
+    fn place(&self, name: &str) -> usize {
+        self.fields.iter().rposition(|(field, _)| &**field == name).unwrap_or(self.fields.len())
     }
 
-    /// What a message's JSON begins with, the bracket of its content at the end.
-    pub(super) fn up_to_content(&self) -> String {
+    /// What the JSON begins with, up to the value of a field.
+    pub(super) fn up_to(&self, name: &str) -> String {
         let mut json = String::from("{");
-        let before = self.fields[..self.content()].iter().filter(|(name, _)| &**name != "content");
-        write_fields(&mut json, before);
-        begin_field(&mut json, "content");
-        json.push('[');
+        write_fields(&mut json, self.fields[..self.place(name)].iter().filter(|(field, _)| &**field != name));
+        begin_field(&mut json, name);
         json
     }
 
-    /// Writes what follows on a message's content.
-    pub(super) fn write_after_content(&self, json: &mut String) {
-        write_fields(json, self.fields.iter().skip(self.content() + 1));
+    /// Writes what follows on the value of a field.
+    pub(super) fn write_after(&self, name: &str, json: &mut String) {
+        write_fields(json, self.fields.iter().skip(self.place(name) + 1));
         json.push('}');
     }
 

@@ -374,6 +374,51 @@ fn the_input_is_the_text_of_the_deltas() {
     }
 }
 
+/// An input is written in its place while it comes, where that can be.
+#[test]
+fn an_input_is_the_same_whatever_comes_between_its_deltas() {
+    let begun = r#"{"type":"tool_use","text":"","input":{},"signature":"","caller":{"type":"direct"}}"#;
+    let mut cases = 0;
+    for (between, [text, signature, more]) in [
+        (r#"{"type":"ping"}"#.to_owned(), ["", "", ""]),
+        (delta(1, r#"{"type":"text_delta","text":"longer"}"#), ["longer", "", ""]),
+        (delta(1, r#"{"type":"signature_delta","signature":"sig"}"#), ["", "sig", ""]),
+        (delta(1, r#"{"type":"thinking_delta","thinking":"new"}"#), ["", "", r#","thinking":"new""#]),
+        // What stands before all blocks gets longer.
+        (r#"{"type":"message_delta","delta":{"model":"a longer name"},"usage":{}}"#.to_owned(), ["", "", ""]),
+    ] {
+        for (input_text, kept) in [(r#"{"a":[1]}"#, r#"{"a":[1]}"#), (r#"{"a":[1}"#, r#""{\"a\":[1}""#)] {
+            let (first, second) = input_text.split_at(4);
+            let block = [start(1, begun), input(first), between.clone(), input(second), stop(1)]
+                .map(|event| event.replace(r#""index":0"#, r#""index":1"#));
+            // The block before it may end at any time.
+            for place in 0..=block.len() {
+                let mut events = vec![START.to_owned(), start(0, r#"{"type":"text","text":"before"}"#)];
+                events.extend(block.iter().cloned());
+                events.insert(2 + place, stop(0));
+                events.push(end("tool_use"));
+                let mut reply = Accumulator::new(1 << 20);
+                for data in &events {
+                    reply.apply(&event(data)).unwrap();
+                    let shown = reply.snapshot().unwrap();
+                    assert!(
+                        serde_json::from_str::<Vec<serde_json::Value>>(shown.content_json()).is_ok(),
+                        "{data}"
+                    );
+                }
+                let expected = format!(
+                    r#"[{{"type":"text","text":"before"}},{{"type":"tool_use","text":"{text}","input":{kept},"signature":"{signature}","caller":{{"type":"direct"}}{more}}}]"#
+                );
+                let reply = reply.finish().unwrap();
+                assert_eq!(reply.content_json(), expected, "{events:?}");
+                assert_eq!(reply.broken_input(1).is_some(), kept.starts_with('"'));
+                cases += 1;
+            }
+        }
+    }
+    println!("{cases} cases");
+}
+
 #[test]
 fn j15_an_input_that_is_no_json_is_kept_as_a_string_and_told_apart() {
     for (text, kept, place) in [
