@@ -4,17 +4,20 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Span;
 
 use crate::run_loop::{CallStep, PendingCall};
 use crate::telemetry;
-use crate::tool::{ContextParts, States, Tool, ToolContext, ToolError, ToolFuture, ToolOutput};
+use crate::tool::{
+    ContextParts, Reports, States, Tool, ToolContext, ToolError, ToolFuture, ToolOutput, ToolProgress,
+};
 
 /// What a panicked call reads like. The payload may hold what the user said.
 const PANICKED: &str = "the tool failed unexpectedly";
@@ -29,6 +32,8 @@ pub(crate) struct Executor<'a> {
     pub(crate) limit: Option<Duration>,
     pub(crate) states: &'a States,
     pub(crate) cancellation: &'a CancellationToken,
+    /// Somebody wants to know how far the calls are.
+    pub(crate) is_watched: bool,
 }
 
 /// The calls of a turn while they run. Dropping it stops them.
@@ -39,16 +44,28 @@ pub(crate) struct Execution<'a> {
     /// It was told that this one starts.
     announced: Option<PendingCall>,
     finished: VecDeque<PendingCall>,
+    inline: Option<Inline>,
     running: Vec<Running>,
     tasks: Tasks,
+    reports: Option<Arc<Reports>>,
 }
 
 /// What happens to a call.
 pub(crate) enum Progress {
     /// It starts next.
     Starting(PendingCall),
+    /// It tells how far it is.
+    Reported(PendingCall, ToolProgress),
     /// It has its result.
     Finished(PendingCall),
+}
+
+/// A call that runs in the task of the run.
+struct Inline {
+    call: PendingCall,
+    body: Caught,
+    /// Dropped with the body, so that a blocking tool learns that nobody waits for it.
+    _guard: DropGuard,
 }
 
 /// A call that runs in a task of its own.
@@ -83,68 +100,15 @@ impl<'a> Executor<'a> {
             waiting: step.pending().into(),
             announced: None,
             finished: VecDeque::new(),
+            inline: None,
             running: Vec::new(),
             tasks: JoinSet::new(),
+            reports: self.is_watched.then(Arc::default),
         }
     }
 
     fn tool(self, call: &PendingCall) -> Option<&'a Tool> {
         self.tools.iter().find(|tool| tool.name() == Some(call.name()))
-    }
-
-    async fn inline(
-        self,
-        tool: &Tool,
-        call: &PendingCall,
-        iteration: u32,
-    ) -> Result<Result<ToolOutput, ToolError>, Cancelled> {
-        let token = self.cancellation.child_token();
-        // Dropped with this future, so that a blocking tool learns that nobody waits for it.
-        let _guard = token.clone().drop_guard();
-        let cx = self.context(call, iteration, None, token);
-        let body = Caught::new(tool.call(call.input().to_owned(), cx), telemetry::tool(call), None);
-        tokio::select! {
-            // A result that is there counts, also if the run was cancelled meanwhile.
-            biased;
-            result = body => Ok(result.unwrap_or_else(|payload| Err(panicked(call.name(), call.id(), payload)))),
-            () = self.cancellation.cancelled() => Err(Cancelled),
-        }
-    }
-
-    fn spawn(
-        self,
-        tasks: &mut Tasks,
-        tool: &Tool,
-        call: PendingCall,
-        iteration: u32,
-        limit: Option<Duration>,
-    ) -> Running {
-        // The limit counts from here: the call has its place and begins to run.
-        let limit = limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
-        let token = self.cancellation.child_token();
-        let cx = self.context(&call, iteration, limit.map(|(deadline, _)| deadline), token.clone());
-        let deadline = limit.map(|(deadline, _)| deadline);
-        let body = Caught::new(tool.call(call.input().to_owned(), cx), telemetry::tool(&call), deadline);
-        let abort = tasks.spawn(body);
-        Running { id: abort.id(), call, blocking: tool.is_blocking(), abort, token, limit }
-    }
-
-    fn context(
-        self,
-        call: &PendingCall,
-        iteration: u32,
-        deadline: Option<Instant>,
-        cancellation: CancellationToken,
-    ) -> ToolContext {
-        ToolContext::new(ContextParts {
-            call_id: call.id().to_owned(),
-            tool_name: call.name().to_owned(),
-            iteration,
-            caller: call.caller().and_then(|caller| serde_json::from_str(caller).ok()),
-            deadline,
-            states: self.states.clone(),
-            cancellation,
-        })
     }
 }
 
@@ -155,20 +119,34 @@ impl Execution<'_> {
     pub(crate) async fn next(&mut self, step: &mut CallStep<'_>) -> Result<Option<Progress>, Cancelled> {
         loop {
             if let Some(call) = self.finished.pop_front() {
-                return Ok(Some(Progress::Finished(call)));
+                // What it told last comes first.
+                let unread = self.reports.as_ref().and_then(|reports| reports.take(call.id()));
+                return Ok(Some(match unread {
+                    Some(progress) => {
+                        self.finished.push_front(call.clone());
+                        Progress::Reported(call, progress)
+                    }
+                    None => Progress::Finished(call),
+                }));
+            }
+            if self.inline.is_some() {
+                match self.settle_inline(step).await? {
+                    None => continue,
+                    reported => return Ok(reported),
+                }
             }
             if self.executor.cancellation.is_cancelled() {
                 return self.stop(step).await;
             }
             if let Some(call) = self.announced.take() {
-                self.start(step, call).await?;
+                self.start(step, call);
             } else if let Some(call) = self.next_waiting(step) {
                 self.announced = Some(call.clone());
                 return Ok(Some(Progress::Starting(call)));
             } else if self.running.is_empty() {
                 return Ok(None);
-            } else {
-                self.settle_next(step).await;
+            } else if let Some(reported) = self.settle_next(step).await {
+                return Ok(Some(reported));
             }
         }
     }
@@ -187,23 +165,68 @@ impl Execution<'_> {
         }
     }
 
-    /// Starts a call, and runs it to its end if it runs inline.
-    async fn start(&mut self, step: &mut CallStep<'_>, call: PendingCall) -> Result<(), Cancelled> {
+    /// Starts a call: inline if nothing may run beside it, and it may take as long as it likes.
+    fn start(&mut self, step: &mut CallStep<'_>, call: PendingCall) {
         let executor = self.executor;
-        let Some(tool) = executor.tool(&call).filter(|_| step.start(call.ticket())) else { return Ok(()) };
+        let Some(tool) = executor.tool(&call).filter(|_| step.start(call.ticket())) else { return };
         let limit = tool.limit().or(executor.limit);
+        // The limit counts from here: the call has its place and begins to run.
+        let timer = limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
+        let deadline = timer.map(|(deadline, _)| deadline);
+        let token = executor.cancellation.child_token();
+        let cx = self.context(&call, deadline, token.clone());
+        let body = Caught::new(tool.call(call.input().to_owned(), cx), telemetry::tool(&call), deadline);
         if executor.max_concurrency == 1 && limit.is_none() {
-            let result = executor.inline(tool, &call, self.iteration).await?;
-            step.resolve(call.ticket(), result);
-            self.finished.push_back(call);
+            self.inline = Some(Inline { call, body, _guard: token.drop_guard() });
         } else {
-            self.running.push(executor.spawn(&mut self.tasks, tool, call, self.iteration, limit));
+            let abort = self.tasks.spawn(body);
+            let blocking = tool.is_blocking();
+            self.running.push(Running { id: abort.id(), call, blocking, abort, token, limit: timer });
         }
-        Ok(())
     }
 
-    /// Waits until a task ends or its time is up, and settles that call.
-    async fn settle_next(&mut self, step: &mut CallStep<'_>) {
+    fn context(
+        &self,
+        call: &PendingCall,
+        deadline: Option<Instant>,
+        cancellation: CancellationToken,
+    ) -> ToolContext {
+        ToolContext::new(ContextParts {
+            call_id: call.id().to_owned(),
+            tool_name: call.name().to_owned(),
+            iteration: self.iteration,
+            caller: call.caller().and_then(|caller| serde_json::from_str(caller).ok()),
+            deadline,
+            states: self.executor.states.clone(),
+            cancellation,
+            reports: self.reports.clone(),
+        })
+    }
+
+    /// Waits until the call that runs inline ends, or tells how far it is.
+    async fn settle_inline(&mut self, step: &mut CallStep<'_>) -> Result<Option<Progress>, Cancelled> {
+        let Some(Inline { call, body, .. }) = &mut self.inline else { return Ok(None) };
+        let ended = tokio::select! {
+            // A result that is there counts, also if the run was cancelled meanwhile.
+            biased;
+            ended = body => Some(ended),
+            () = self.executor.cancellation.cancelled() => None,
+            (_, progress) = next_report(self.reports.as_deref()) => {
+                return Ok(Some(Progress::Reported(call.clone(), progress)));
+            }
+        };
+        let call = call.clone();
+        self.inline = None;
+        let result = ended.ok_or(Cancelled)?;
+        let result = result.unwrap_or_else(|payload| Err(panicked(call.name(), call.id(), payload)));
+        step.resolve(call.ticket(), result);
+        self.finished.push_back(call);
+        Ok(None)
+    }
+
+    /// Waits until a task ends or its time is up, and settles that call, or until one tells how far
+    /// it is.
+    async fn settle_next(&mut self, step: &mut CallStep<'_>) -> Option<Progress> {
         let deadline = self.running.iter().filter_map(|task| task.limit.map(|(deadline, _)| deadline)).min();
         let timer = async {
             match deadline {
@@ -233,7 +256,13 @@ impl Execution<'_> {
                     _ => true,
                 });
             }
+            (id, progress) = next_report(self.reports.as_deref()) => {
+                // Of a call that was given up nobody is told any more.
+                let task = self.running.iter().find(|task| task.call.id() == id)?;
+                return Some(Progress::Reported(task.call.clone(), progress));
+            }
         }
+        None
     }
 
     /// Stops every task and waits for its end. A call that got its result nevertheless keeps it;
@@ -246,6 +275,14 @@ impl Execution<'_> {
             settle(step, &mut self.running, ended, Unsaid::Open);
         }
         Err(Cancelled)
+    }
+}
+
+/// What the calls tell, where somebody wants to know.
+async fn next_report(reports: Option<&Reports>) -> (String, ToolProgress) {
+    match reports {
+        Some(reports) => reports.next().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -162,6 +162,7 @@ impl ToolRunner {
             limit: self.inner.tool_timeout,
             states: &self.inner.states,
             cancellation: &self.inner.cancellation,
+            is_watched: !observer.is_none(),
         };
         let mut calls = executor.calls(step);
         while let Some(progress) = calls.next(step).await.map_err(|_| Stop::cancelled())? {
@@ -170,6 +171,7 @@ impl ToolRunner {
             }
             let event = match progress {
                 Progress::Starting(call) => RunEvent::ToolStarted { call },
+                Progress::Reported(call, progress) => RunEvent::ToolProgress { call, progress },
                 Progress::Finished(call) => match step.result(call.ticket()).map(ContentBlock::from_raw) {
                     Some(ContentBlock::ToolResult(result)) => RunEvent::ToolFinished { call, result },
                     _ => continue,

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::execute;
 use crate::messages::{Message, StreamEvent, ToolResultBlock};
 use crate::run_loop::{Ended, PendingCall};
+use crate::tool::ToolProgress;
 
 /// Something that happened in a run.
 ///
@@ -25,7 +26,8 @@ use crate::run_loop::{Ended, PendingCall};
 ///    here on, and not from `message_stop` on;
 /// 4. for each call that runs, [`ToolStarted`](Self::ToolStarted) just before its handler is
 ///    called, in the order of the calls, and [`ToolFinished`](Self::ToolFinished) when it has its
-///    result, in the order in which they end. A call that the loop answers itself, one of an
+///    result, in the order in which they end. In between come its
+///    [`ToolProgress`](Self::ToolProgress), if it tells any. A call that the loop answers itself, one of an
 ///    unknown tool for instance, has neither. A run that is cancelled or dropped behind
 ///    `ToolStarted` may not start the call, which is told again then when the loop goes on; and
 ///    results that come in while a run is being cancelled are kept and not told.
@@ -80,6 +82,15 @@ pub enum RunEvent {
         call: PendingCall,
         /// The result, as the model will read it.
         result: ToolResultBlock,
+    },
+    /// A call tells how far it is: [`ToolContext::report`](crate::ToolContext::report), or an MCP
+    /// server. Who reads slowly gets the last report of each call, and misses the ones before it.
+    #[non_exhaustive]
+    ToolProgress {
+        /// The call.
+        call: PendingCall,
+        /// How far it is.
+        progress: ToolProgress,
     },
     /// A call is about to start.
     #[non_exhaustive]
@@ -175,6 +186,9 @@ impl fmt::Debug for RunEvent {
                 .field("call", call)
                 .field("is_error", &result.is_error)
                 .finish_non_exhaustive(),
+            Self::ToolProgress { call, progress } => {
+                f.debug_struct("ToolProgress").field("call", call).field("progress", progress).finish()
+            }
             Self::ToolStarted { call } => f.debug_struct("ToolStarted").field("call", call).finish(),
             Self::TurnDone { message } => f
                 .debug_struct("TurnDone")

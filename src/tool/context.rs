@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::output::ToolError;
+use super::progress::{Reports, ToolProgress};
 
 /// What a call may see of the run that it belongs to.
 ///
@@ -45,6 +46,8 @@ pub(crate) struct ContextParts {
     pub(crate) deadline: Option<Instant>,
     pub(crate) states: States,
     pub(crate) cancellation: CancellationToken,
+    /// `None` where nobody watches.
+    pub(crate) reports: Option<Arc<Reports>>,
 }
 
 impl ToolContext {
@@ -97,6 +100,31 @@ impl ToolContext {
         states.get().or_else(shared).ok_or_else(|| {
             ToolError::new(format!("no state of type `{}` was given to the runner", type_name::<T>()))
         })
+    }
+
+    /// Tells whoever watches the run how far the call is, as
+    /// [`RunEvent::ToolProgress`](crate::RunEvent::ToolProgress). It waits for nothing: a watcher who is
+    /// slow gets the last report alone, and where nobody watches it does nothing. The model sees none.
+    ///
+    /// ```
+    /// use agentloop::tool::ToolProgress;
+    /// use agentloop::{Tool, ToolContext};
+    /// use serde_json::json;
+    ///
+    /// let tool = Tool::new("index", "Indexes the files", json!({"type": "object"}))
+    ///     .handler_with(|(): (), cx: ToolContext| async move {
+    ///         for file in 1..=10 {
+    ///             // …
+    ///             cx.report(ToolProgress::new(f64::from(file)).total(10.0));
+    ///         }
+    ///         "10 files"
+    ///     });
+    /// # let _ = tool;
+    /// ```
+    pub fn report(&self, progress: ToolProgress) {
+        if let Some(reports) = &self.parts.reports {
+            reports.put(self.call_id(), progress);
+        }
     }
 
     /// The token that is cancelled when nobody waits for the call any longer: its run was

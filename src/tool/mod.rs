@@ -33,6 +33,7 @@ pub(crate) mod definition;
 pub(crate) mod fold;
 mod handler;
 pub(crate) mod output;
+mod progress;
 #[cfg(feature = "schemars")]
 mod schema;
 #[cfg(feature = "schemars")]
@@ -46,3 +47,5 @@ pub(crate) use definition::Tool;
 pub(crate) use handler::ToolFuture;
 pub(crate) use output::{Content, ToolError, ToolOutput};
 pub use output::{IntoToolOutput, IntoToolResult};
+pub(crate) use progress::Reports;
+pub use progress::ToolProgress;

@@ -7,6 +7,7 @@ mod events;
 mod inputs;
 mod loops;
 mod pressure;
+mod progress;
 mod replies;
 mod resuming;
 mod scenarios;

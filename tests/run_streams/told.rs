@@ -111,6 +111,12 @@ pub(crate) fn told(event: &RunEvent) -> Value {
             assert_eq!(call.id(), result.tool_use_id);
             finished(call.id(), &result.text(), result.is_error)
         }
+        RunEvent::ToolProgress { call, progress, .. } => json!({
+            "ToolProgress": call.id(),
+            "progress": progress.progress,
+            "total": progress.total,
+            "message": progress.message,
+        }),
         RunEvent::Finished { ended, .. } => json!({"Finished": ended.to_string()}),
         RunEvent::MaxIterations { max_iterations, .. } => json!({"MaxIterations": max_iterations}),
         RunEvent::Retry { attempt, error, .. } => again("Retry", *attempt, error),

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agentloop::testing::{Gate, Reply, Server};
-use agentloop::{MessageRequest, RunEvent, Tool, ToolError, ToolRunner};
+use agentloop::tool::ToolProgress;
+use agentloop::{MessageRequest, RunEvent, Tool, ToolContext, ToolError, ToolRunner};
 use serde_json::{Value, json};
 
 use crate::replies::{Break, Clients, call, events, text};
@@ -84,12 +85,13 @@ async fn a_callback_that_panics_changes_nothing() {
 }
 
 /// The words of the run, each of which is nobody's business.
-const SECRETS: [&str; 8] = [
+const SECRETS: [&str; 9] = [
     "SECRET_PROMPT",
     "SECRET_SYSTEM",
     "SECRET_REPLY",
     "SECRET_INPUT",
     "SECRET_RESULT",
+    "SECRET_STEP",
     "SECRET_ERROR",
     "SECRET_BROKEN",
     "SECRET_LOST",
@@ -100,7 +102,10 @@ async fn debug_shows_nothing_of_what_was_said() {
     let clients = Clients::new();
     let runner = ToolRunner::new()
         .tools([
-            Tool::new("step", "", object()).handler(|_: Value| async { "SECRET_RESULT" }),
+            Tool::new("step", "", object()).handler_with(|_: Value, cx: ToolContext| async move {
+                cx.report(ToolProgress::new(1.0).message("SECRET_STEP"));
+                "SECRET_RESULT"
+            }),
             Tool::new("fails", "", object())
                 .handler(|(): ()| async { Err::<(), _>(ToolError::new("SECRET_ERROR")) }),
         ])
@@ -161,11 +166,20 @@ async fn debug_shows_nothing_of_what_was_said() {
     shown.push(format!("{run_loop:?}"));
 
     // All kinds of events but one were there, and each secret was said.
-    for kind in ["MaxIterations", "Restart", "Retry", "Stream", "ToolFinished", "ToolStarted", "TurnDone"] {
+    for kind in [
+        "MaxIterations",
+        "Restart",
+        "Retry",
+        "Stream",
+        "ToolFinished",
+        "ToolProgress",
+        "ToolStarted",
+        "TurnDone",
+    ] {
         assert!(kinds.iter().any(|other| other == kind), "{kind}: {kinds:?}");
     }
     let said = server.requests().last().unwrap().body().to_vec();
-    let said = String::from_utf8(said).unwrap() + &json!([lost, turn("t")]).to_string();
+    let said = String::from_utf8(said).unwrap() + &json!([lost, turn("t"), "SECRET_STEP"]).to_string();
     for secret in SECRETS {
         assert!(said.contains(secret), "{secret}");
         for text in &shown {
