@@ -169,7 +169,7 @@ impl Execution<'_> {
     fn start(&mut self, step: &mut CallStep<'_>, call: PendingCall) {
         let executor = self.executor;
         let Some(tool) = executor.tool(&call).filter(|_| step.start(call.ticket())) else { return };
-        let limit = tool.limit().or(executor.limit);
+        let limit = tool.limit(executor.limit);
         // The limit counts from here: the call has its place and begins to run.
         let timer = limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
         let deadline = timer.map(|(deadline, _)| deadline);

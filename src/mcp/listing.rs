@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::value::RawValue;
 
 use crate::messages::json::{self, Fields};
+use crate::tool::Annotations;
 
 /// A tool as its server lists it: nothing is cleaned here, and nothing of it is checked.
 #[derive(Clone)]
@@ -12,33 +13,6 @@ pub struct ListedTool {
     server: Box<str>,
     name: Box<str>,
     json: Box<RawValue>,
-}
-
-/// What a server says about the effects of a tool: hints, for nobody checks them.
-///
-/// ```
-/// use agentloop::mcp::ToolSet;
-///
-/// let tools = r#"[{"name": "ls", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}}]"#;
-/// let (set, _) = ToolSet::builder().server("files", tools).build();
-///
-/// let hints = set.get("ls").unwrap().annotations();
-/// assert_eq!((hints.read_only_hint, hints.open_world_hint), (Some(true), None));
-/// assert!(hints.is_read_only() && !hints.is_destructive());
-/// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Annotations {
-    /// A title for people.
-    pub title: Option<String>,
-    /// `readOnlyHint`: it changes nothing.
-    pub read_only_hint: Option<bool>,
-    /// `destructiveHint`: what it changes may be lost.
-    pub destructive_hint: Option<bool>,
-    /// `idempotentHint`: calling twice with the same arguments does no more than calling once.
-    pub idempotent_hint: Option<bool>,
-    /// `openWorldHint`: it deals with things outside of the server.
-    pub open_world_hint: Option<bool>,
 }
 
 impl ListedTool {
@@ -122,32 +96,6 @@ impl fmt::Debug for ListedTool {
             .field("server", &self.server)
             .field("name", &self.name)
             .finish_non_exhaustive()
-    }
-}
-
-impl Annotations {
-    /// True if the server says that it changes nothing. The default is that it may.
-    #[must_use]
-    pub fn is_read_only(&self) -> bool {
-        self.read_only_hint == Some(true)
-    }
-
-    /// True unless the server says that nothing is lost by it.
-    #[must_use]
-    pub fn is_destructive(&self) -> bool {
-        !self.is_read_only() && self.destructive_hint != Some(false)
-    }
-
-    /// True if the server says that a second call does no more than the first.
-    #[must_use]
-    pub fn is_idempotent(&self) -> bool {
-        self.is_read_only() || self.idempotent_hint == Some(true)
-    }
-
-    /// True unless the server says that it stays within its own domain.
-    #[must_use]
-    pub fn is_open_world(&self) -> bool {
-        self.open_world_hint != Some(false)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 
@@ -36,6 +37,7 @@ pub struct Servers {
     set: ToolSetBuilder,
     definitions: DefinitionOptions,
     results: ResultOptions,
+    timeout: Option<Duration>,
 }
 
 impl Servers {
@@ -46,6 +48,7 @@ impl Servers {
             set: ToolSet::builder(),
             definitions: DefinitionOptions::new(),
             results: ResultOptions::new(),
+            timeout: None,
         }
     }
 
@@ -73,13 +76,20 @@ impl Servers {
         self
     }
 
+    /// Limits the time of each call, whatever the runner's own limit is. Where neither says
+    /// anything, a call may take five minutes.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+
     /// The tools for a runner of one's own, the set behind them, and what was changed. Names in
     /// `native` are left to other tools.
     pub fn into_tools(
         self,
         native: impl IntoIterator<Item = impl Into<String>>,
     ) -> (Vec<Tool>, ToolSet, Report) {
-        let Self { servers, mut set, definitions: options, results } = self;
+        let Self { servers, mut set, definitions: options, results, timeout } = self;
         for server in &servers {
             set = set.server(server.name(), server.tools_json());
         }
@@ -90,11 +100,16 @@ impl Servers {
             let listed: &super::set::SetTool = listed;
             let connection = connections.get(listed.server()).copied()?.clone();
             let name: Arc<str> = listed.mcp_name().into();
-            let handler = move |input: Box<RawValue>, _: ToolContext| {
+            let handler = move |input: Box<RawValue>, context: ToolContext| {
                 let (connection, name) = (connection.clone(), Arc::clone(&name));
-                async move { connection.call(&name, &input, results).await }
+                async move { connection.call(&name, &input, context, results).await }
             };
-            Some(Tool::from_definition(definition.get()).handler_with(handler))
+            let tool = Tool::from_definition(definition.get()).handler_with(handler);
+            let tool = tool.annotated(listed.annotations()).default_timeout(CALL_LIMIT);
+            Some(match timeout {
+                Some(limit) => tool.timeout(limit),
+                None => tool,
+            })
         };
         let tools = set.iter().zip(definitions(&set, options)).filter_map(tool).collect();
         (tools, set, report)
@@ -126,7 +141,12 @@ impl ToolRunner {
     /// cancelled.
     pub fn mcp_servers(self, servers: impl Into<Servers>) -> Self {
         let native: Vec<_> = self.tool_names().map(ToOwned::to_owned).collect();
-        let (tools, ..) = servers.into().into_tools(native);
-        self.tools(tools)
+        let servers = servers.into();
+        let lists: Vec<_> = servers.servers.iter().map(Server::watch).collect();
+        let (tools, ..) = servers.into_tools(native);
+        self.watch(lists).tools(tools)
     }
 }
+
+/// How long a call may take where nobody says anything. Servers hang.
+const CALL_LIMIT: Duration = Duration::from_secs(300);

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::builder::ToolSetBuilder;
-use super::listing::{Annotations, ListedTool};
+use super::listing::ListedTool;
 use crate::messages::json;
+use crate::tool::Annotations;
 
 /// The tools of named servers as the model gets them, each of which maps back to its server and
 /// its name there, by a table.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::events::{Callback, RunEvent};
+use super::events::{Callback, ListWatch, RunEvent};
 use crate::error::{Error, Result};
 use crate::messages::MessageRequest;
 use crate::run_loop::{AT_LEAST_ONE, Rules, RunLoop};
@@ -70,6 +70,7 @@ pub(super) struct Inner {
     pub(super) cancellation: CancellationToken,
     pub(super) on_event: Option<Callback>,
     pub(super) restart_streams: bool,
+    pub(super) lists: Vec<ListWatch>,
     rules: Rules,
     error: Option<Error>,
 }
@@ -85,6 +86,7 @@ impl Default for Inner {
             cancellation: CancellationToken::new(),
             on_event: None,
             restart_streams: false,
+            lists: Vec::new(),
             rules: Rules::new(),
             error: None,
         }
@@ -101,6 +103,12 @@ impl ToolRunner {
     #[cfg(feature = "mcp")]
     pub(crate) fn tool_names(&self) -> impl Iterator<Item = &str> {
         self.inner.tools.iter().filter_map(Tool::name)
+    }
+
+    /// Lists of tools whose changes are told.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn watch(self, lists: impl IntoIterator<Item = ListWatch>) -> Self {
+        self.edit(|inner| inner.lists.extend(lists))
     }
 
     pub(super) fn edit(mut self, change: impl FnOnce(&mut Inner)) -> Self {

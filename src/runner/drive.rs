@@ -234,7 +234,15 @@ impl ToolRunner {
     ) -> Result<(), Stop> {
         let mut rest = None;
         let mut turn = None;
+        let mut lists = self.inner.lists.clone();
         loop {
+            for list in &mut lists {
+                if list.has_changed() {
+                    tracing::debug!(server = &*list.server, "the tools of the server have changed");
+                    let event = RunEvent::ToolsChanged { server: (*list.server).to_owned() };
+                    self.unless_cancelled(observer.tell(event)).await?;
+                }
+            }
             let repairs = run_loop.repairs().len();
             let iterations = run_loop.iterations();
             match run_loop.step() {

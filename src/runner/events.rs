@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -31,6 +32,8 @@ use crate::tool::ToolProgress;
 ///    unknown tool for instance, has neither. A run that is cancelled or dropped behind
 ///    `ToolStarted` may not start the call, which is told again then when the loop goes on; and
 ///    results that come in while a run is being cancelled are kept and not told.
+///
+/// Between turns come [`ToolsChanged`](Self::ToolsChanged), if a server says so.
 ///
 /// The last event is [`Finished`](Self::Finished), or [`MaxIterations`](Self::MaxIterations) if the
 /// cap stopped the run. A run that any other error stops just ends: what it returns says why.
@@ -98,12 +101,37 @@ pub enum RunEvent {
         /// The call.
         call: PendingCall,
     },
+    /// An MCP server says that its tools are others by now. The run goes on with those that it has;
+    /// `mcp::Server::refresh` takes the new list for the next one.
+    #[non_exhaustive]
+    ToolsChanged {
+        /// The name of the server.
+        server: String,
+    },
     /// A reply is complete, and part of the conversation.
     #[non_exhaustive]
     TurnDone {
         /// The reply.
         message: Message,
     },
+}
+
+/// A list of tools that may change while runs use it: that of an MCP server.
+#[derive(Clone)]
+pub(crate) struct ListWatch {
+    pub(crate) server: Arc<str>,
+    /// How often it has changed.
+    pub(crate) count: Arc<AtomicU64>,
+    /// How often when it was read.
+    pub(crate) seen: u64,
+}
+
+impl ListWatch {
+    /// True once for each time that it has changed.
+    pub(super) fn has_changed(&mut self) -> bool {
+        let count = self.count.load(Ordering::Acquire);
+        std::mem::replace(&mut self.seen, count) != count
+    }
 }
 
 pub(super) type Callback = Arc<dyn Fn(&RunEvent) + Send + Sync>;
@@ -190,6 +218,7 @@ impl fmt::Debug for RunEvent {
                 f.debug_struct("ToolProgress").field("call", call).field("progress", progress).finish()
             }
             Self::ToolStarted { call } => f.debug_struct("ToolStarted").field("call", call).finish(),
+            Self::ToolsChanged { server } => f.debug_struct("ToolsChanged").field("server", server).finish(),
             Self::TurnDone { message } => f
                 .debug_struct("TurnDone")
                 .field("stop_reason", &message.stop_reason())

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::annotations::Annotations;
 use super::context::ToolContext;
 use super::handler::{Handler, ToolFuture};
 use super::output::{IntoToolResult, ToolError};
@@ -59,7 +60,10 @@ pub struct Tool {
     wire: Arc<Wire>,
     handler: Option<Handler>,
     limit: Option<Duration>,
+    /// The limit where neither the tool nor its runner has one.
+    default_limit: Option<Duration>,
     idempotent: bool,
+    annotations: Arc<Annotations>,
     /// True if the schema has to pass [`check_schema`].
     checked: bool,
     #[cfg(feature = "schemars")]
@@ -193,7 +197,9 @@ impl Tool {
             wire: Arc::default(),
             handler: None,
             limit: None,
+            default_limit: None,
             idempotent: false,
+            annotations: Arc::default(),
             checked: false,
             #[cfg(feature = "schemars")]
             derived: None,
@@ -265,6 +271,13 @@ impl Tool {
     /// resumed run may call again where it can't know how the first call ended. Not sent.
     pub fn idempotent(mut self, idempotent: bool) -> Self {
         self.idempotent = idempotent;
+        self
+    }
+
+    /// Says what the tool does to the world. Not sent, and nothing here decides by it: it is for
+    /// whoever reads [`annotations`](Self::annotations).
+    pub fn annotated(mut self, annotations: Annotations) -> Self {
+        self.annotations = Arc::new(annotations);
         self
     }
 
@@ -414,9 +427,22 @@ impl Tool {
         self.idempotent
     }
 
-    /// The tool's own limit of time.
-    pub(crate) fn limit(&self) -> Option<Duration> {
-        self.limit
+    /// What was said about its effects; of a tool of an MCP server, what the server says.
+    #[must_use]
+    pub fn annotations(&self) -> &Annotations {
+        &self.annotations
+    }
+
+    /// The limit of time for a call by a runner that has this one.
+    pub(crate) fn limit(&self, of_runner: Option<Duration>) -> Option<Duration> {
+        self.limit.or(of_runner).or(self.default_limit)
+    }
+
+    /// Sets the limit where neither the tool nor its runner has one.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn default_timeout(mut self, limit: Duration) -> Self {
+        self.default_limit = Some(limit);
+        self
     }
 
     /// A call. Nothing of the handler runs before the future is polled.
@@ -513,10 +539,10 @@ mod tests {
     fn runner_and_core_see_what_was_set() {
         let plain = tool();
         assert!(!plain.has_handler() && !plain.is_blocking() && !plain.is_idempotent());
-        assert_eq!((plain.name(), plain.limit()), (Some("f"), None));
+        assert_eq!((plain.name(), plain.limit(None)), (Some("f"), None));
         let set = plain.handler(|(): ()| async {}).timeout(Duration::from_secs(5)).idempotent(true);
         assert!(set.has_handler() && !set.is_blocking() && set.is_idempotent());
-        assert_eq!(set.limit(), Some(Duration::from_secs(5)));
+        assert_eq!(set.limit(None), Some(Duration::from_secs(5)));
         assert_eq!(text(&set), text(&tool()), "none of this is sent");
         assert!(set.blocking(|(): ()| ()).is_blocking());
         assert_eq!(tool().set("name", "g").name(), Some("g"));

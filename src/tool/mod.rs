@@ -27,6 +27,7 @@
 //! A handler that fails, panics or can't read its input does not end the run: the model gets the
 //! error's text and may try again.
 
+mod annotations;
 pub(crate) mod context;
 pub(crate) mod definition;
 #[cfg(any(feature = "schemars", feature = "mcp"))]
@@ -42,6 +43,7 @@ mod strict;
 pub(crate) mod subschema;
 mod wire;
 
+pub use annotations::Annotations;
 pub(crate) use context::{ContextParts, States, ToolContext};
 pub(crate) use definition::Tool;
 pub(crate) use handler::ToolFuture;

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop::ToolRunner;
-use agentloop::mcp::{Server, Servers};
-use rmcp::ServiceExt as _;
+use agentloop::mcp::{Connector, Server, Servers};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::common::client_side_sse::NeverRetry;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
@@ -16,6 +15,7 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 
+use crate::asked::steps_of;
 use crate::processes::long;
 use crate::{Place, guarded, installed, result_of, results_of};
 
@@ -50,8 +50,7 @@ fn config(port: u16) -> StreamableHttpClientTransportConfig {
 async fn connected(config: StreamableHttpClientTransportConfig) -> Server {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let transport = StreamableHttpClientTransport::with_client(client, config);
-    let service = guarded(().serve(transport)).await.unwrap();
-    guarded(Server::connect("everything", service)).await.unwrap()
+    guarded(Connector::new("everything").connect(transport)).await.unwrap()
 }
 
 /// Ends the server while a call runs.
@@ -79,6 +78,7 @@ async fn a_server_over_http_is_one_like_the_others() {
     assert_eq!(answers[0].text(), "Echo: over HTTP");
     assert_eq!(answers[1].blocks()[1]["type"], "image");
     assert!(answers[2].error().contains('b'), "{answers:?}");
+    assert_eq!(steps_of(server.clone()).await, [1.0, 2.0, 3.0].map(|step| (step, Some(3.0))));
     guarded(server.clone().shutdown()).await;
     assert!(!server.is_connected());
 

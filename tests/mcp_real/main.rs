@@ -4,6 +4,7 @@
 //! `venv/` for those of PyPI. Without it, or without one of the two, the tests of those servers say
 //! that they are skipped, and pass.
 
+mod asked;
 mod everything;
 mod http;
 mod others;

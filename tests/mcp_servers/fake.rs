@@ -3,18 +3,19 @@
 use std::sync::{Arc, Mutex};
 
 use agentloop::mcp::rmcp::service::{RoleClient, RunningService};
-use agentloop::mcp::rmcp::{self, ServiceExt as _};
-use agentloop::mcp::{ListError, Server};
+use agentloop::mcp::rmcp::{self, ClientHandler, ServiceExt as _};
+use agentloop::mcp::{ConnectError, Connector, Server};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 /// What the server does with a request.
 pub(crate) enum Answer {
     Result(Value),
-    /// The same, behind word that its tools have changed.
-    Changed(Value),
+    /// The same, behind these messages.
+    Behind(Vec<Value>, Value),
     Error(i64, &'static str),
     /// Nothing.
     Silence,
@@ -27,6 +28,11 @@ pub(crate) enum Answer {
 pub(crate) struct Seen(Arc<Mutex<Vec<Value>>>, Arc<Notify>);
 
 impl Seen {
+    /// Every message without a method: what the client answers.
+    pub(crate) fn answers(&self) -> Vec<Value> {
+        self.0.lock().unwrap().iter().filter(|message| message.get("method").is_none()).cloned().collect()
+    }
+
     /// The params of every message of a method.
     pub(crate) fn of(&self, method: &str) -> Vec<Value> {
         let all = self.0.lock().unwrap();
@@ -50,40 +56,63 @@ impl Seen {
 /// A running server. Dropping it closes the connection.
 pub(crate) struct Fake {
     pub(crate) seen: Seen,
+    says: UnboundedSender<Value>,
     pub(crate) is_open: watch::Receiver<bool>,
     task: JoinSet<()>,
 }
 
 impl Fake {
+    /// Sends a message that nobody asked for.
+    pub(crate) fn say(&self, message: Value) {
+        self.says.send(message).unwrap();
+    }
+
     pub(crate) fn stop(&mut self) {
         self.task.abort_all();
     }
 }
 
-/// Starts a server and connects to it.
-pub(crate) async fn service(
-    answer: impl Fn(&str, &Value) -> Answer + Send + 'static,
-) -> (RunningService<RoleClient, ()>, Fake) {
+/// Starts a server.
+fn start(answer: impl Fn(&str, &Value) -> Answer + Send + 'static) -> (DuplexStream, Fake) {
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
     let seen = Seen::default();
     let (open, is_open) = watch::channel(true);
+    let (says, said) = unbounded_channel();
     let mut task = JoinSet::new();
     let log = seen.clone();
     task.spawn(async move {
-        serve(theirs, answer, log).await;
+        serve(theirs, answer, log, said).await;
         open.send_replace(false);
     });
-    let (read, write) = tokio::io::split(ours);
-    let service = ().serve((read, write)).await.expect("it says hello");
-    (service, Fake { seen, is_open, task })
+    (ours, Fake { seen, says, is_open, task })
+}
+
+/// Starts a server, and connects to it with `rmcp`.
+pub(crate) async fn service(
+    answer: impl Fn(&str, &Value) -> Answer + Send + 'static,
+) -> (RunningService<RoleClient, ()>, Fake) {
+    let (stream, fake) = start(answer);
+    (().serve(stream).await.expect("it says hello"), fake)
 }
 
 pub(crate) async fn connected(
     name: &str,
     answer: impl Fn(&str, &Value) -> Answer + Send + 'static,
-) -> (Result<Server, ListError>, Fake) {
-    let (service, fake) = service(answer).await;
-    (Server::connect(name, service).await, fake)
+) -> (Result<Server, ConnectError>, Fake) {
+    connected_by(Connector::new(name), answer).await
+}
+
+pub(crate) async fn connected_by<H: ClientHandler>(
+    connector: Connector<H>,
+    answer: impl Fn(&str, &Value) -> Answer + Send + 'static,
+) -> (Result<Server, ConnectError>, Fake) {
+    let (stream, fake) = start(answer);
+    (connector.connect(stream).await, fake)
+}
+
+/// Word that the tools have changed.
+pub(crate) fn list_changed() -> Value {
+    json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
 }
 
 /// A list of one page.
@@ -100,42 +129,60 @@ pub(crate) fn text(text: &str) -> Answer {
     Answer::Result(json!({"content": [{"type": "text", "text": text}]}))
 }
 
-async fn serve(stream: DuplexStream, answer: impl Fn(&str, &Value) -> Answer, seen: Seen) {
+async fn serve(
+    stream: DuplexStream,
+    answer: impl Fn(&str, &Value) -> Answer,
+    seen: Seen,
+    mut said: UnboundedReceiver<Value>,
+) {
     let (read, mut write) = tokio::io::split(stream);
     let mut lines = BufReader::new(read).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
-        let message: Value = serde_json::from_str(&line).unwrap();
-        seen.0.lock().unwrap().push(message.clone());
-        seen.1.notify_waiters();
-        let Some(id) = message.get("id") else { continue };
-        let method = message["method"].as_str().unwrap_or_default();
-        let reply = match method {
-            "initialize" => Answer::Result(json!({
-                "protocolVersion": message["params"]["protocolVersion"],
-                "capabilities": {"tools": {"listChanged": true}},
-                "serverInfo": {"name": "fake", "version": "1"},
-            })),
-            _ => answer(method, &message["params"]),
-        };
-        let reply = match reply {
-            Answer::Result(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
-            Answer::Changed(result) => {
-                let word = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
-                let result = json!({"jsonrpc": "2.0", "id": id, "result": result});
-                // Both go out as they are: a line each.
-                Value::String(format!("{word}\n{result}"))
+    loop {
+        let messages = tokio::select! {
+            Some(message) = said.recv() => vec![message],
+            line = lines.next_line() => {
+                let Ok(Some(line)) = line else { return };
+                let message: Value = serde_json::from_str(&line).unwrap();
+                seen.0.lock().unwrap().push(message.clone());
+                seen.1.notify_waiters();
+                match replies(&message, &answer) {
+                    Some(messages) => messages,
+                    None => return,
+                }
             }
-            Answer::Error(code, text) => {
-                json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": text}})
-            }
-            Answer::Silence => continue,
-            Answer::Close => return,
         };
-        let lines = reply.as_str().map_or_else(|| reply.to_string(), ToOwned::to_owned);
-        if write.write_all(format!("{lines}\n").as_bytes()).await.is_err() {
-            return;
+        for message in messages {
+            if write.write_all(format!("{message}\n").as_bytes()).await.is_err() {
+                return;
+            }
         }
     }
+}
+
+/// What is sent for a message; `None` closes the connection.
+fn replies(message: &Value, answer: &impl Fn(&str, &Value) -> Answer) -> Option<Vec<Value>> {
+    let (Some(id), Some(method)) = (message.get("id"), message["method"].as_str()) else {
+        return Some(Vec::new());
+    };
+    let reply = match method {
+        "initialize" => Answer::Result(json!({
+            "protocolVersion": message["params"]["protocolVersion"],
+            "capabilities": {"tools": {"listChanged": true}},
+            "serverInfo": {"name": "fake", "version": "1"},
+        })),
+        _ => answer(method, &message["params"]),
+    };
+    let (mut messages, reply) = match reply {
+        Answer::Result(result) => (Vec::new(), json!({"result": result})),
+        Answer::Behind(messages, result) => (messages, json!({"result": result})),
+        Answer::Error(code, text) => (Vec::new(), json!({"error": {"code": code, "message": text}})),
+        Answer::Silence => return Some(Vec::new()),
+        Answer::Close => return None,
+    };
+    let mut message = json!({"jsonrpc": "2.0", "id": id});
+    message.as_object_mut().unwrap().extend(reply.as_object().unwrap().clone());
+    messages.push(message);
+    Some(messages)
 }
 
 /// `rmcp` is there under one path.

@@ -3,6 +3,7 @@
 #[cfg(unix)]
 mod children;
 mod fake;
+mod unasked;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use agentloop::mcp::{Prefix, Servers};
 use agentloop::testing::{Reply, Server};
 use agentloop::{MessageRequest, Run, Tool, ToolRunner};
-use fake::{Answer, connected, page, service, text, tool};
+use fake::{Answer, connected, list_changed, page, service, text, tool};
 use serde_json::{Value, json};
 
 const GUARD: Duration = Duration::from_secs(20);
@@ -100,7 +101,7 @@ async fn a_list_that_changes_stays_as_it_was_until_it_is_asked_for() {
         ("tools/list", true) => page(&["new"]),
         (_, false) => {
             is_changed.store(true, Relaxed);
-            Answer::Changed(json!({"content": [{"type": "text", "text": "ok"}]}))
+            Answer::Behind(vec![list_changed()], json!({"content": [{"type": "text", "text": "ok"}]}))
         }
         _ if params["name"] == "old" => Answer::Error(-32602, "there is no such tool"),
         _ => text("ok"),
