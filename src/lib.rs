@@ -80,8 +80,7 @@
 //! # What is missing
 //!
 //! Hooks that approve calls, batches, files, models, helpers for the prompt cache beyond `cached`,
-//! handlers for the members of toolsets and for what MCP servers ask in return, and progress of
-//! their calls.
+//! handlers for the members of toolsets, and waiting for tasks of MCP servers.
 //!
 //! # Guides
 //!

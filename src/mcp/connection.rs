@@ -11,6 +11,7 @@ use rmcp::model::{
 };
 use rmcp::service::{Peer, PeerRequestOptions, RoleClient, RunningService, Service, ServiceError};
 use serde_json::value::RawValue;
+use tokio::task::JoinSet;
 
 use super::child::Child;
 use super::numbers::rounded;
@@ -198,14 +199,18 @@ impl Drop for CancelOnDrop<'_> {
 pub(super) struct Held {
     service: Mutex<Option<Box<dyn Close>>>,
     child: Mutex<Option<Child>>,
+    /// Keeps what the server was asked to tell.
+    _listener: JoinSet<()>,
 }
 
 impl Held {
     pub(super) fn new<S: Service<RoleClient>>(
         service: RunningService<RoleClient, S>,
         child: Option<Child>,
+        listener: JoinSet<()>,
     ) -> Self {
-        Self { service: Mutex::new(Some(Box::new(service))), child: Mutex::new(child) }
+        let service = Box::new(service) as Box<dyn Close>;
+        Self { service: Mutex::new(Some(service)), child: Mutex::new(child), _listener: listener }
     }
 
     pub(super) async fn close(&self) {

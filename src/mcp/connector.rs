@@ -7,9 +7,11 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use rmcp::ClientHandler;
-use rmcp::service::{ClientLifecycleMode, RoleClient, serve_client_with_lifecycle};
+use rmcp::model::{ServerPeerInfo, SubscriptionFilter};
+use rmcp::service::{ClientLifecycleMode, Peer, RoleClient, serve_client_with_lifecycle};
 use rmcp::transport::{IntoTransport, Transport};
 use tokio::process::Command;
+use tokio::task::JoinSet;
 
 use super::child::Child;
 use super::connection::{Connection, Held};
@@ -80,6 +82,7 @@ impl<H: ClientHandler> Connector<H> {
     }
 
     /// How the two sides get to know each other: by `initialize`, unless this says otherwise.
+    /// Servers of the protocol of 2026-07-28 alone have no `initialize`, and want `Discover`.
     pub fn lifecycle(mut self, lifecycle: ClientLifecycleMode) -> Self {
         self.lifecycle = lifecycle;
         self
@@ -152,10 +155,12 @@ impl<H: ClientHandler> Connector<H> {
             }
         };
         let answers = TypeId::of::<H>() != TypeId::of::<()>();
+        let peer = service.peer().clone();
+        let listener = listener(&peer);
         let connection = Connection {
             name,
-            peer: service.peer().clone(),
-            held: Some(Arc::new(Held::new(service, child))),
+            peer,
+            held: Some(Arc::new(Held::new(service, child, listener))),
             heard,
             handler: answers.then(|| Arc::new(handler) as Arc<dyn Answer>),
         };
@@ -170,6 +175,25 @@ impl<H: ClientHandler> Connector<H> {
     fn error(&self, what: &'static str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> ConnectError {
         ConnectError::new(&self.name, what, source)
     }
+}
+
+/// Asks to hear of changes of the list where the protocol wants to be asked.
+fn listener(peer: &Peer<RoleClient>) -> JoinSet<()> {
+    let mut task = JoinSet::new();
+    let tells = |info: &ServerPeerInfo| {
+        let tools = info.capabilities.tools.as_ref();
+        !info.protocol_version.has_initialize() && tools.is_some_and(|tools| tools.list_changed == Some(true))
+    };
+    if peer.peer_info().is_some_and(|info| tells(&info)) {
+        let peer = peer.clone();
+        task.spawn(async move {
+            let filter = SubscriptionFilter::builder().tools_list_changed().build();
+            // What comes is heard on its way in. If it is refused, nothing is heard.
+            let Ok(mut subscription) = peer.listen(filter).await else { return };
+            while let Ok(Some(_)) = subscription.next().await {}
+        });
+    }
+    task
 }
 
 /// Starts an MCP server that speaks over its standard input and output, connects to it, and lists

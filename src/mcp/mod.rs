@@ -1,7 +1,7 @@
 //! Tools of MCP servers for the model, and results of those servers for the API (feature `mcp`).
 //!
-//! A [`Server`] is a connection that `rmcp` made, or a process that [`spawn`] started, with the tools
-//! that it lists; [`ToolRunner::mcp`](crate::ToolRunner::mcp) runs them in the loop:
+//! A [`Server`] is a process that [`spawn`] started, or one that a [`Connector`] reached over a
+//! transport of `rmcp`, with the tools that it lists; [`ToolRunner::mcp`](crate::ToolRunner::mcp) runs them in the loop:
 //!
 //! ```no_run
 //! use agentloop::{Client, ToolRunner, mcp};

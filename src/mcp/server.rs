@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rmcp::service::{Peer, RoleClient, RunningService, Service};
+use tokio::task::JoinSet;
 
 use super::connection::{Connection, Held};
 use super::connector::ConnectError;
@@ -59,7 +60,7 @@ impl Server {
         service: RunningService<RoleClient, S>,
     ) -> Result<Self, ConnectError> {
         let peer = service.peer().clone();
-        Self::over(name.into(), peer, Some(Arc::new(Held::new(service, None)))).await
+        Self::over(name.into(), peer, Some(Arc::new(Held::new(service, None, JoinSet::new())))).await
     }
 
     /// As [`connect`](Self::connect) for a connection that the caller keeps: it has to live for as

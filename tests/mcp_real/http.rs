@@ -78,7 +78,7 @@ async fn a_server_over_http_is_one_like_the_others() {
     assert_eq!(answers[0].text(), "Echo: over HTTP");
     assert_eq!(answers[1].blocks()[1]["type"], "image");
     assert!(answers[2].error().contains('b'), "{answers:?}");
-    assert_eq!(steps_of(server.clone()).await, [1.0, 2.0, 3.0].map(|step| (step, Some(3.0))));
+    assert_eq!(steps_of(server.clone()).await, 3.0);
     guarded(server.clone().shutdown()).await;
     assert!(!server.is_connected());
 

@@ -4,10 +4,12 @@ use std::fs;
 use std::process::Command;
 
 use agentloop::ToolRunner;
-use agentloop::mcp::Servers;
+use agentloop::mcp::rmcp::model::ProtocolVersion;
+use agentloop::mcp::rmcp::service::ClientLifecycleMode;
+use agentloop::mcp::{Connector, Servers};
 use serde_json::{Value, json};
 
-use crate::{Place, installed, of_npm, of_pypi, result_of, results_of, shut_down, skipped};
+use crate::{Place, guarded, installed, of_npm, of_pypi, result_of, results_of, shut_down, skipped};
 
 #[tokio::test]
 async fn files_are_written_read_and_listed() {
@@ -123,6 +125,21 @@ async fn the_time_is_told() {
     assert_eq!(time["timezone"], "Etc/UTC");
     assert!(time["datetime"].as_str().is_some_and(|time| time.ends_with("+00:00")), "{time}");
     assert!(answers[1].error().contains("Mars/Olympus"), "{answers:?}");
+    drop(runner);
+    shut_down(&place, server).await;
+}
+
+/// The protocol of 2026-07-28, which has no `initialize`.
+#[tokio::test]
+async fn a_server_that_is_discovered_tells_the_time_too() {
+    let Some(servers) = installed("venv") else { return };
+    let place = Place::new();
+    let discover = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
+    let command = place.command(servers.join("venv/bin/mcp-server-time"));
+    let server = guarded(Connector::new("time").lifecycle(discover).spawn(command)).await.unwrap();
+    let runner = ToolRunner::new().mcp(server.clone());
+    let answer = result_of(&runner, "get_current_time", json!({"timezone": "Etc/UTC"})).await;
+    assert!(answer.text().contains("Etc/UTC"));
     drop(runner);
     shut_down(&place, server).await;
 }

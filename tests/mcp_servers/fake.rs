@@ -7,7 +7,7 @@ use agentloop::mcp::rmcp::{self, ClientHandler, ServiceExt as _};
 use agentloop::mcp::{ConnectError, Connector, Server};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
@@ -56,15 +56,15 @@ impl Seen {
 /// A running server. Dropping it closes the connection.
 pub(crate) struct Fake {
     pub(crate) seen: Seen,
-    says: UnboundedSender<Value>,
+    says: mpsc::Sender<Value>,
     pub(crate) is_open: watch::Receiver<bool>,
     task: JoinSet<()>,
 }
 
 impl Fake {
     /// Sends a message that nobody asked for.
-    pub(crate) fn say(&self, message: Value) {
-        self.says.send(message).unwrap();
+    pub(crate) async fn say(&self, message: Value) {
+        self.says.send(message).await.unwrap();
     }
 
     pub(crate) fn stop(&mut self) {
@@ -77,7 +77,7 @@ fn start(answer: impl Fn(&str, &Value) -> Answer + Send + 'static) -> (DuplexStr
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
     let seen = Seen::default();
     let (open, is_open) = watch::channel(true);
-    let (says, said) = unbounded_channel();
+    let (says, said) = mpsc::channel(16);
     let mut task = JoinSet::new();
     let log = seen.clone();
     task.spawn(async move {
@@ -133,7 +133,7 @@ async fn serve(
     stream: DuplexStream,
     answer: impl Fn(&str, &Value) -> Answer,
     seen: Seen,
-    mut said: UnboundedReceiver<Value>,
+    mut said: mpsc::Receiver<Value>,
 ) {
     let (read, mut write) = tokio::io::split(stream);
     let mut lines = BufReader::new(read).lines();
@@ -166,10 +166,23 @@ fn replies(message: &Value, answer: &impl Fn(&str, &Value) -> Answer) -> Option<
     };
     let reply = match method {
         "initialize" => Answer::Result(json!({
-            "protocolVersion": message["params"]["protocolVersion"],
+            "protocolVersion": "2025-11-25",
             "capabilities": {"tools": {"listChanged": true}},
             "serverInfo": {"name": "fake", "version": "1"},
         })),
+        "server/discover" => Answer::Result(json!({
+            "resultType": "complete",
+            "supportedVersions": ["2026-07-28"],
+            "capabilities": {"tools": {"listChanged": true}},
+            "ttlMs": 0,
+            "cacheScope": "private",
+        })),
+        "subscriptions/listen" => {
+            let subscription = json!({"io.modelcontextprotocol/subscriptionId": id});
+            let params = json!({"_meta": subscription, "notifications": {"toolsListChanged": true}});
+            let method = "notifications/subscriptions/acknowledged";
+            return Some(vec![json!({"jsonrpc": "2.0", "method": method, "params": params})]);
+        }
         _ => answer(method, &message["params"]),
     };
     let (mut messages, reply) = match reply {

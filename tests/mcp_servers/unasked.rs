@@ -8,9 +8,9 @@ use std::time::Duration;
 use agentloop::mcp::rmcp::ClientHandler;
 use agentloop::mcp::rmcp::model::{
     ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams, ElicitResult,
-    ElicitationAction, ErrorData, SamplingMessage,
+    ElicitationAction, ErrorData, ProtocolVersion, SamplingMessage,
 };
-use agentloop::mcp::rmcp::service::{RequestContext, RoleClient};
+use agentloop::mcp::rmcp::service::{ClientLifecycleMode, RequestContext, RoleClient};
 use agentloop::mcp::{Connector, Server, Servers};
 use agentloop::run_loop::{RunLoop, Step};
 use agentloop::testing::{Reply, Server as Api};
@@ -75,27 +75,28 @@ async fn progress_of_each_call_is_an_event_of_its_own() {
     let seen = async { (progress(&mut events).await, events) };
     let tell = async {
         let tokens = tokens(&fake, 2).await;
-        fake.say(told(&json!("of nobody"), 0.5, &json!({})));
-        fake.say(told(&tokens[1], 0.25, &json!({"total": 1.0, "message": "half\u{202e} a \u{200b}file"})));
+        fake.say(told(&json!("of nobody"), 0.5, &json!({}))).await;
+        fake.say(told(&tokens[1], 0.25, &json!({"total": 1.0, "message": "half\u{202e} a \u{200b}file"})))
+            .await;
         tokens
     };
     let ((first, mut events), tokens) = tokio::join!(seen, tell);
     assert_eq!(first, ("c2".to_owned(), 0.25, Some(1.0), Some("half a file".to_owned())));
 
     for step in 1..=3 {
-        fake.say(told(&tokens[0], f64::from(step), &json!({"message": "x".repeat(5000)})));
+        fake.say(told(&tokens[0], f64::from(step), &json!({"message": "x".repeat(5000)}))).await;
         let (id, progress, total, message) = progress(&mut events).await;
         assert_eq!((&*id, progress, total), ("c1", f64::from(step), None));
         assert_eq!(message.unwrap().len(), 1024);
     }
     // The last word comes before the end, and none behind it.
     let id = |at: usize| 2 + at;
-    fake.say(told(&tokens[1], 1.0, &json!({})));
-    fake.say(json!({"jsonrpc": "2.0", "id": id(1), "result": {"content": []}}));
-    fake.say(told(&tokens[1], 2.0, &json!({})));
+    fake.say(told(&tokens[1], 1.0, &json!({}))).await;
+    fake.say(json!({"jsonrpc": "2.0", "id": id(1), "result": {"content": []}})).await;
+    fake.say(told(&tokens[1], 2.0, &json!({}))).await;
     assert_eq!(progress(&mut events).await.1, 1.0);
     assert!(matches!(next(&mut events).await, RunEvent::ToolFinished { call, .. } if call.id() == "c2"));
-    fake.say(json!({"jsonrpc": "2.0", "id": id(0), "result": {"content": []}}));
+    fake.say(json!({"jsonrpc": "2.0", "id": id(0), "result": {"content": []}})).await;
     assert!(matches!(next(&mut events).await, RunEvent::ToolFinished { call, .. } if call.id() == "c1"));
     assert!(matches!(next(&mut events).await, RunEvent::Finished { .. }));
     guarded(events.finish()).await.unwrap();
@@ -144,6 +145,39 @@ async fn a_change_of_the_list_is_told_once_and_taken_on_request() {
     // Both share the connection.
     fresh.shutdown().await;
     assert!(!server.is_connected() && !*fake.is_open.borrow());
+}
+
+/// The protocol without `initialize`: questions take the place of results there, and changes have to
+/// be asked for.
+#[tokio::test]
+async fn a_server_that_is_discovered_is_one_like_the_others() {
+    let person = Person::default();
+    let discover = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
+    let answer = |method: &str, params: &Value| match (method, params["requestState"].as_str()) {
+        ("tools/list", _) => page(&["book"]),
+        (_, None) => asks(&json!({"q1": question("Which day?")}), "first"),
+        _ => text("booked"),
+    };
+    let connector = Connector::new("booking").handler(person.clone()).lifecycle(discover);
+    let (server, fake) = connected_by(connector, answer).await;
+    let server = server.unwrap();
+    assert!(fake.seen.of("initialize").is_empty());
+    let (_, results) = run_of(&ToolRunner::new().mcp(server.clone()), vec![("c1", "book", json!({}))]).await;
+    assert_eq!(texts(&results), ["booked"]);
+    assert_eq!(person.0.questions.load(Relaxed), 1);
+
+    guarded(fake.seen.until("subscriptions/listen", 1)).await;
+    // More than anybody keeps who does not read.
+    for _ in 0..1000 {
+        fake.say(list_changed()).await;
+    }
+    guarded(async {
+        while !server.has_changed() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(server.is_connected());
 }
 
 /// Answers questions, and counts them.
@@ -298,15 +332,15 @@ async fn requests_of_a_server_are_refused_unless_a_handler_answers_them() {
         let run = runner.run(&client, "go");
         let ask = async {
             tokens(fake, 1).await;
-            fake.say(asking.clone());
-            fake.say(sampling.clone());
+            fake.say(asking.clone()).await;
+            fake.say(sampling.clone()).await;
             guarded(async {
                 while fake.seen.answers().len() < 2 {
                     tokio::task::yield_now().await;
                 }
             })
             .await;
-            fake.say(json!({"jsonrpc": "2.0", "id": 2, "result": {"content": []}}));
+            fake.say(json!({"jsonrpc": "2.0", "id": 2, "result": {"content": []}})).await;
         };
         let (run, ()) = tokio::join!(guarded(run), ask);
         assert_eq!(run.unwrap().text(), "done");
