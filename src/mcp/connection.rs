@@ -59,11 +59,12 @@ impl Connection {
                 _ => return Err(ServiceError::UnexpectedResponse),
             };
             match next.filter(|next| !next.is_empty()) {
-                Some(next) if seen.insert(next.clone()) => cursor = Some(next),
+                Some(next) if seen.len() < MAX_PAGES && seen.insert(next.clone()) => cursor = Some(next),
                 Some(_) => {
                     tracing::warn!(
                         server = &*self.name,
-                        "the server repeats a page of its tools, the list ends there"
+                        pages = seen.len() + 1,
+                        "the server repeats its pages of tools, or has no end of them: the list ends there"
                     );
                     break;
                 }
@@ -237,6 +238,9 @@ impl<S: Service<RoleClient>> Close for RunningService<RoleClient, S> {
         })
     }
 }
+
+/// So many pages of tools may follow on the first one.
+const MAX_PAGES: usize = 1000;
 
 /// How long a server has to end by itself.
 pub(super) const GRACE: Duration = Duration::from_secs(2);

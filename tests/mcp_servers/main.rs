@@ -79,7 +79,7 @@ async fn m09_the_calls_of_a_reply_run_at_their_servers() {
 }
 
 #[tokio::test]
-async fn all_pages_are_read_and_one_that_repeats_ends_the_list() {
+async fn all_pages_are_read_and_those_without_end_have_one() {
     let pages = |method: &str, params: &Value| match (method, params["cursor"].as_str()) {
         ("tools/list", None) => Answer::Result(json!({"tools": [tool("a")], "nextCursor": "1"})),
         ("tools/list", Some("1")) => Answer::Result(json!({"tools": [tool("b")], "nextCursor": "2"})),
@@ -91,6 +91,15 @@ async fn all_pages_are_read_and_one_that_repeats_ends_the_list() {
     assert_eq!(tools.len(), 3);
     assert_eq!(set.iter().map(|tool| tool.mcp_name()).collect::<Vec<_>>(), ["a", "b", "c"]);
     assert_eq!(fake.seen.of("tools/list").len(), 3);
+
+    // Every page names another one.
+    let endless = |_: &str, params: &Value| {
+        let next = params["cursor"].as_str().map_or(0, |cursor| cursor.parse::<u32>().unwrap()) + 1;
+        Answer::Result(json!({"tools": [tool(&format!("t{next}"))], "nextCursor": next.to_string()}))
+    };
+    let (server, fake) = guarded(connected("s", endless)).await;
+    assert_eq!(Servers::new([server.unwrap()]).into_tools([""; 0]).0.len(), 1001);
+    assert_eq!(fake.seen.of("tools/list").len(), 1001);
 }
 
 #[tokio::test]
