@@ -43,7 +43,8 @@ pub(crate) struct Execution<'a> {
     waiting: VecDeque<PendingCall>,
     /// It was told that this one starts.
     announced: Option<PendingCall>,
-    finished: VecDeque<PendingCall>,
+    /// Those with a result, and what they told last.
+    finished: VecDeque<(PendingCall, Option<ToolProgress>)>,
     inline: Option<Inline>,
     running: Vec<Running>,
     tasks: Tasks,
@@ -118,16 +119,10 @@ impl Execution<'_> {
     /// tasks have ended.
     pub(crate) async fn next(&mut self, step: &mut CallStep<'_>) -> Result<Option<Progress>, Cancelled> {
         loop {
-            if let Some(call) = self.finished.pop_front() {
-                // What it told last comes first.
-                let unread = self.reports.as_ref().and_then(|reports| reports.take(call.id()));
-                return Ok(Some(match unread {
-                    Some(progress) => {
-                        self.finished.push_front(call.clone());
-                        Progress::Reported(call, progress)
-                    }
-                    None => Progress::Finished(call),
-                }));
+            if let Some((call, unread)) = self.finished.pop_front() {
+                let Some(progress) = unread else { return Ok(Some(Progress::Finished(call))) };
+                self.finished.push_front((call.clone(), None));
+                return Ok(Some(Progress::Reported(call, progress)));
             }
             if self.inline.is_some() {
                 match self.settle_inline(step).await? {
@@ -173,6 +168,9 @@ impl Execution<'_> {
         // The limit counts from here: the call has its place and begins to run.
         let timer = limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
         let deadline = timer.map(|(deadline, _)| deadline);
+        if let Some(reports) = &self.reports {
+            reports.open(call.id());
+        }
         let token = executor.cancellation.child_token();
         let cx = self.context(&call, deadline, token.clone());
         let body = Caught::new(tool.call(call.input().to_owned(), cx), telemetry::tool(&call), deadline);
@@ -211,6 +209,7 @@ impl Execution<'_> {
             biased;
             ended = body => Some(ended),
             () = self.executor.cancellation.cancelled() => None,
+            // There is no other call to tell anything.
             (_, progress) = next_report(self.reports.as_deref()) => {
                 return Ok(Some(Progress::Reported(call.clone(), progress)));
             }
@@ -220,7 +219,7 @@ impl Execution<'_> {
         let result = ended.ok_or(Cancelled)?;
         let result = result.unwrap_or_else(|payload| Err(panicked(call.name(), call.id(), payload)));
         step.resolve(call.ticket(), result);
-        self.finished.push_back(call);
+        self.finish(call);
         Ok(None)
     }
 
@@ -239,30 +238,37 @@ impl Execution<'_> {
             // cancelled meanwhile.
             biased;
             Some(ended) = self.tasks.join_next_with_id() => {
-                let finished = settle(step, &mut self.running, ended, Unsaid::Lost);
-                self.finished.extend(finished);
+                if let Some(call) = settle(step, &mut self.running, ended, Unsaid::Lost) {
+                    self.finish(call);
+                }
             }
             // `next` sees it.
             () = self.executor.cancellation.cancelled() => {}
             () = timer => {
                 let now = Instant::now();
-                self.running.retain(|task| match task.limit {
-                    Some((deadline, limit)) if deadline <= now => {
-                        task.abort.abort();
+                let is_late =
+                    |task: &mut Running| task.limit.is_some_and(|(deadline, _)| deadline <= now);
+                for task in self.running.extract_if(.., is_late).collect::<Vec<_>>() {
+                    task.abort.abort();
+                    if let Some((_, limit)) = task.limit {
                         step.resolve(task.call.ticket(), Err(timed_out(limit, task.blocking)));
-                        self.finished.push_back(task.call.clone());
-                        false
                     }
-                    _ => true,
-                });
+                    self.finish(task.call.clone());
+                }
             }
             (id, progress) = next_report(self.reports.as_deref()) => {
-                // Of a call that was given up nobody is told any more.
                 let task = self.running.iter().find(|task| task.call.id() == id)?;
                 return Some(Progress::Reported(task.call.clone(), progress));
             }
         }
         None
+    }
+
+    /// The call has its result. What it told last is told before that, and nothing after it: a handler
+    /// that can't be stopped may still have something to tell.
+    fn finish(&mut self, call: PendingCall) {
+        let unread = self.reports.as_ref().and_then(|reports| reports.close(call.id()));
+        self.finished.push_back((call, unread));
     }
 
     /// Stops every task and waits for its end. A call that got its result nevertheless keeps it;

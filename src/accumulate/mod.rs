@@ -102,12 +102,7 @@ impl Accumulator {
                 self.written.begin_once(message);
                 self.written.close(block)?;
                 block.fields = None;
-                while let Some(block) = self.blocks.get_mut(self.written.blocks)
-                    && block.closed
-                {
-                    self.written.add(block);
-                    block.fields = None;
-                }
+                self.write_closed();
                 Ok(())
             }
             StreamEvent::MessageDelta(delta) => {
@@ -125,7 +120,7 @@ impl Accumulator {
     /// Everything else is for [`apply`](Self::apply).
     ///
     /// # Errors
-    /// The reply is longer than the cap.
+    /// The reply is longer than the cap, or its block has very many fields.
     pub(crate) fn add(&mut self, delta: TextDelta<'_>) -> Result<bool> {
         let block = self.blocks.get_mut(delta.index).filter(|block| !block.closed);
         let Some(block) = block else { return Ok(false) };
@@ -151,7 +146,21 @@ impl Accumulator {
             block.close()?;
             self.blocks.push(block);
         }
+        if let Some(message) = &self.message {
+            self.written.begin_once(message);
+        }
+        self.write_closed();
         self.grow(start.json().len() + PER_EVENT * self.blocks.len())
+    }
+
+    /// Writes the blocks that are closed, up to the first that is not.
+    fn write_closed(&mut self) {
+        while let Some(block) = self.blocks.get_mut(self.written.blocks)
+            && block.closed
+        {
+            self.written.add(block);
+            block.fields = None;
+        }
     }
 
     fn grow(&mut self, bytes: usize) -> Result<()> {

@@ -39,10 +39,14 @@ impl Object {
         Ok(object)
     }
 
-    /// The fields of a message, `content` among them.
+    /// The fields of a message, `content` once among them.
     pub(super) fn message(json: &str) -> Result<Self> {
         let mut message = Self::of(json)?;
         message.field_or("content", || Value::List(Vec::new()));
+        let content = message.place("content");
+        let mut at = 0..;
+        message.fields.retain(|(name, _)| at.next() == Some(content) || &**name != "content");
+        message.last = 0;
         Ok(message)
     }
 
@@ -136,7 +140,7 @@ impl Object {
     /// What the JSON begins with, up to the value of a field.
     pub(super) fn up_to(&self, name: &str) -> String {
         let mut json = String::from("{");
-        write_fields(&mut json, self.fields[..self.place(name)].iter().filter(|(field, _)| &**field != name));
+        write_fields(&mut json, &self.fields[..self.place(name)]);
         begin_field(&mut json, name);
         json
     }

@@ -5,7 +5,8 @@ use super::object::Object;
 use crate::error::Result;
 use crate::messages::{BrokenInput, Message};
 
-/// The beginning of the reply's JSON: blocks are long, and each is copied once at most.
+/// The beginning of the reply's JSON. Blocks are long: a text is copied once, and an input not at all
+/// where it comes in its turn and is JSON.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Written {
     json: String,

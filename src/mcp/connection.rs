@@ -14,10 +14,10 @@ use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
 use super::child::Child;
+use super::heard::{Heard, OfCall};
 use super::numbers::rounded;
 use super::result::{Outcome, ResultOptions, output};
 use super::rounds::{Answer, Rounds};
-use super::tap::{Heard, OfCall};
 use crate::messages::json;
 use crate::tool::{ToolContext, ToolError, ToolOutput};
 
@@ -38,12 +38,14 @@ impl Connection {
     /// All pages of the list, as one JSON array.
     pub(super) async fn all_tools(&self) -> Result<String, ServiceError> {
         let mut entries: Vec<String> = Vec::new();
+        let mut bytes = 0;
         let mut seen = HashSet::new();
         let mut cursor = None;
         loop {
             let params = PaginatedRequestParams::default().with_cursor(cursor);
             let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
-            let next = match self.peer.send_request(request).await? {
+            let known = entries.len();
+            let next = match self.exchange(request).await? {
                 ServerResult::ListToolsResult(page) => {
                     entries.extend(page.tools.iter().map(|tool| json::to_raw(tool).get().to_owned()));
                     page.next_cursor
@@ -58,8 +60,10 @@ impl Connection {
                 }
                 _ => return Err(ServiceError::UnexpectedResponse),
             };
+            bytes += entries[known..].iter().map(String::len).sum::<usize>();
+            let has_room = seen.len() < MAX_PAGES && bytes < MAX_LIST;
             match next.filter(|next| !next.is_empty()) {
-                Some(next) if seen.len() < MAX_PAGES && seen.insert(next.clone()) => cursor = Some(next),
+                Some(next) if has_room && seen.insert(next.clone()) => cursor = Some(next),
                 Some(_) => {
                     tracing::warn!(
                         server = &*self.name,
@@ -102,14 +106,33 @@ impl Connection {
                 "the number {number} can't be sent to the server `{name}` as it is: use a shorter one"
             ));
         }
-        if self.peer.is_transport_closed() {
+        if !self.is_open() {
             return Err(format!("the server `{name}` is not connected: the call did not run"));
         }
         let arguments = serde_json::from_str(input.get()).map_err(|_| "the tool input is not an object")?;
-        let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        tokio::select! {
+            // An answer that is there counts.
+            biased;
+            answer = self.rounds(params, &context) => answer,
+            () = self.heard.closed() => Err(self.lost(&ServiceError::TransportClosed)),
+        }
+    }
+
+    /// Sends a call until it has its answer: again only where the server asks for that.
+    async fn rounds(
+        &self,
+        mut params: CallToolRequestParams,
+        context: &Arc<ToolContext>,
+    ) -> Result<String, String> {
+        let name = &*self.name;
         let mut rounds = Rounds::default();
         loop {
-            let asked = match self.send(params.clone(), &context).await {
+            let mut call = CallToolRequest::new(params.clone());
+            call.extensions.insert(OfCall::new(context));
+            // The raw request: `rmcp` knows a closed list of content kinds, and of a result that holds
+            // another one its own call gives an error in place of all of it.
+            let asked = match self.exchange(ClientRequest::CallToolRequest(call)).await {
                 Ok(ServerResult::InputRequiredResult(asked)) => asked,
                 Ok(ServerResult::CallToolResult(result)) => {
                     return Ok(json::to_raw(&result).get().to_owned());
@@ -144,21 +167,18 @@ impl Connection {
         }
     }
 
-    /// Sends a call and waits for its answer. The raw request: `rmcp` knows a closed list of content
-    /// kinds, and of a result that holds another one its own call gives an error in place of all of it.
-    async fn send(
-        &self,
-        params: CallToolRequestParams,
-        context: &Arc<ToolContext>,
-    ) -> Result<ServerResult, ServiceError> {
-        let mut call = CallToolRequest::new(params);
-        call.extensions.insert(OfCall::new(context));
-        let request = ClientRequest::CallToolRequest(call);
+    /// Sends a request and waits for its answer. If nobody waits any longer, the server is told.
+    async fn exchange(&self, request: ClientRequest) -> Result<ServerResult, ServiceError> {
         let handle = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await?;
         let guard = CancelOnDrop { peer: &self.peer, id: Some(handle.id.clone()) };
         let answer = handle.await_response().await;
         guard.disarm();
         answer
+    }
+
+    /// True while a call can be made.
+    pub(super) fn is_open(&self) -> bool {
+        !self.heard.is_closed() && !self.peer.is_transport_closed()
     }
 
     fn lost(&self, error: &ServiceError) -> String {
@@ -172,7 +192,7 @@ impl Connection {
     }
 }
 
-/// Tells the server that nobody waits for a call any longer.
+/// Tells the server that nobody waits for an answer any longer. `rmcp` does so for its own calls alone.
 struct CancelOnDrop<'a> {
     peer: &'a Peer<RoleClient>,
     id: Option<RequestId>,
@@ -200,6 +220,7 @@ impl Drop for CancelOnDrop<'_> {
 pub(super) struct Held {
     service: Mutex<Option<Box<dyn Close>>>,
     child: Mutex<Option<Child>>,
+    heard: Arc<Heard>,
     /// Keeps what the server was asked to tell.
     _listener: JoinSet<()>,
 }
@@ -209,12 +230,14 @@ impl Held {
         service: RunningService<RoleClient, S>,
         child: Option<Child>,
         listener: JoinSet<()>,
+        heard: Arc<Heard>,
     ) -> Self {
         let service = Box::new(service) as Box<dyn Close>;
-        Self { service: Mutex::new(Some(service)), child: Mutex::new(child), _listener: listener }
+        Self { service: Mutex::new(Some(service)), child: Mutex::new(child), heard, _listener: listener }
     }
 
     pub(super) async fn close(&self) {
+        self.heard.close();
         let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).take();
         let child = self.child.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(service) = service {
@@ -241,6 +264,9 @@ impl<S: Service<RoleClient>> Close for RunningService<RoleClient, S> {
 
 /// So many pages of tools may follow on the first one.
 const MAX_PAGES: usize = 1000;
+
+/// No more pages are asked for once the list has this many bytes.
+const MAX_LIST: usize = 16 << 20;
 
 /// How long a server has to end by itself.
 pub(super) const GRACE: Duration = Duration::from_secs(2);

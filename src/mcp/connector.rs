@@ -5,19 +5,23 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::ClientHandler;
 use rmcp::model::{ServerPeerInfo, SubscriptionFilter};
 use rmcp::service::{ClientLifecycleMode, Peer, RoleClient, serve_client_with_lifecycle};
 use rmcp::transport::{IntoTransport, Transport};
 use tokio::process::Command;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
 use super::child::Child;
 use super::connection::{Connection, Held};
+use super::heard::Heard;
 use super::rounds::Answer;
 use super::server::Server;
-use super::tap::{Heard, Tap};
+use super::tap::Tap;
 
 /// Connects to an MCP server: one that runs, or one that is started.
 ///
@@ -62,8 +66,20 @@ pub struct Connector<H = ()> {
 #[derive(Debug)]
 pub struct ConnectError {
     name: Arc<str>,
-    what: &'static str,
+    kind: ConnectErrorKind,
     source: Box<dyn StdError + Send + Sync>,
+}
+
+/// How far a connection came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectErrorKind {
+    /// The command could not be started.
+    Start,
+    /// What is at the other end is no MCP server, or wants another [lifecycle](Connector::lifecycle).
+    Handshake,
+    /// The server did not list its tools.
+    List,
 }
 
 impl Connector {
@@ -82,7 +98,8 @@ impl<H: ClientHandler> Connector<H> {
     }
 
     /// How the two sides get to know each other: by `initialize`, unless this says otherwise.
-    /// Servers of the protocol of 2026-07-28 alone have no `initialize`, and want `Discover`.
+    /// Servers of the protocol of 2026-07-28 alone have no `initialize`, and want `Discover`; `Auto`
+    /// asks, and takes up to ten seconds where a server says nothing.
     pub fn lifecycle(mut self, lifecycle: ClientLifecycleMode) -> Self {
         self.lifecycle = lifecycle;
         self
@@ -123,7 +140,7 @@ impl<H: ClientHandler> Connector<H> {
     /// Dropping the future kills what was started.
     pub async fn spawn(self, mut command: Command) -> Result<Server, ConnectError> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let child = Child::start(command).map_err(|error| self.error("could not be started", error))?;
+        let child = Child::start(command).map_err(|error| self.error(ConnectErrorKind::Start, error))?;
         match child.pipes() {
             Some((input, output)) => {
                 let transport = IntoTransport::<RoleClient, _, _>::into_transport((output, input));
@@ -131,7 +148,7 @@ impl<H: ClientHandler> Connector<H> {
             }
             None => {
                 child.end().await;
-                Err(self.error("could not be started", "it has no standard input or output"))
+                Err(self.error(ConnectErrorKind::Start, "it has no standard input or output"))
             }
         }
     }
@@ -151,18 +168,19 @@ impl<H: ClientHandler> Connector<H> {
                 if let Some(child) = child {
                     child.end().await;
                 }
-                return Err(ConnectError::new(&name, "does not speak MCP", error));
+                return Err(ConnectError::new(&name, ConnectErrorKind::Handshake, error));
             }
         };
+        // `()` answers nothing that a call may ask for.
         let answers = TypeId::of::<H>() != TypeId::of::<()>();
         let peer = service.peer().clone();
-        let listener = listener(&peer);
+        let listener = listener(&peer, Arc::clone(&name)).await;
         let connection = Connection {
             name,
             peer,
-            held: Some(Arc::new(Held::new(service, child, listener))),
+            held: Some(Arc::new(Held::new(service, child, listener, Arc::clone(&heard)))),
             heard,
-            handler: answers.then(|| Arc::new(handler) as Arc<dyn Answer>),
+            handler: answers.then_some(handler as Arc<dyn Answer>),
         };
         let held = connection.held.clone();
         let server = Server::list(connection).await;
@@ -172,13 +190,18 @@ impl<H: ClientHandler> Connector<H> {
         server
     }
 
-    fn error(&self, what: &'static str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> ConnectError {
-        ConnectError::new(&self.name, what, source)
+    fn error(
+        &self,
+        kind: ConnectErrorKind,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> ConnectError {
+        ConnectError::new(&self.name, kind, source)
     }
 }
 
-/// Asks to hear of changes of the list where the protocol wants to be asked.
-fn listener(peer: &Peer<RoleClient>) -> JoinSet<()> {
+/// Asks to hear of changes of the list where the protocol wants to be asked. A change before the list
+/// is read needs no word, so the answer is waited for, though not for ever.
+async fn listener(peer: &Peer<RoleClient>, name: Arc<str>) -> JoinSet<()> {
     let mut task = JoinSet::new();
     let tells = |info: &ServerPeerInfo| {
         let tools = info.capabilities.tools.as_ref();
@@ -186,12 +209,24 @@ fn listener(peer: &Peer<RoleClient>) -> JoinSet<()> {
     };
     if peer.peer_info().is_some_and(|info| tells(&info)) {
         let peer = peer.clone();
+        let (answers, answered) = oneshot::channel::<()>();
         task.spawn(async move {
+            let mut answers = Some(answers);
             let filter = SubscriptionFilter::builder().tools_list_changed().build();
-            // What comes is heard on its way in. If it is refused, nothing is heard.
-            let Ok(mut subscription) = peer.listen(filter).await else { return };
-            while let Ok(Some(_)) = subscription.next().await {}
+            // What comes is heard on its way in. A server that refuses this is not asked again; one
+            // that ends it is, and so is one whose words came too fast to be read one by one.
+            let mut pause = PAUSE;
+            while let Ok(mut subscription) = peer.listen(filter.clone()).await {
+                answers.take();
+                while let Ok(Some(_)) = subscription.next().await {}
+                sleep(pause).await;
+                pause = (pause * 2).min(PAUSE * 60);
+            }
+            if !peer.is_transport_closed() {
+                tracing::warn!(server = &*name, "the server tells no changes of its tools");
+            }
         });
+        let _answer = timeout(PAUSE, answered).await;
     }
     task
 }
@@ -235,10 +270,22 @@ pub async fn spawn(name: impl Into<String>, command: Command) -> Result<Server, 
 impl ConnectError {
     pub(super) fn new(
         name: &Arc<str>,
-        what: &'static str,
+        kind: ConnectErrorKind,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
-        Self { name: Arc::clone(name), what, source: source.into() }
+        Self { name: Arc::clone(name), kind, source: source.into() }
+    }
+
+    /// How far it came.
+    #[must_use]
+    pub fn kind(&self) -> ConnectErrorKind {
+        self.kind
+    }
+
+    /// The name of the server here.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.name
     }
 }
 
@@ -253,7 +300,12 @@ impl<H> fmt::Debug for Connector<H> {
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the server `{}` {}", self.name, self.what)
+        let what = match self.kind {
+            ConnectErrorKind::Start => "could not be started",
+            ConnectErrorKind::Handshake => "does not speak MCP",
+            ConnectErrorKind::List => "did not list its tools",
+        };
+        write!(f, "the server `{}` {what}", self.name)
     }
 }
 
@@ -262,3 +314,6 @@ impl StdError for ConnectError {
         Some(&*self.source)
     }
 }
+
+/// How long a server has to say that it will tell what changes, and the pause until it is asked again.
+const PAUSE: Duration = Duration::from_secs(1);

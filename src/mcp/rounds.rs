@@ -1,7 +1,6 @@
 //! What a server asks for before it answers a call.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::ClientHandler;
@@ -21,7 +20,7 @@ pub(super) trait Answer: Send + Sync {
 
 type Answering<'a> = Pin<Box<dyn Future<Output = Result<ClientResult, ErrorData>> + Send + 'a>>;
 
-impl<H: ClientHandler> Answer for Arc<H> {
+impl<H: ClientHandler> Answer for H {
     fn answer(&self, request: ServerRequest, context: RequestContext<RoleClient>) -> Answering<'_> {
         Box::pin(self.handle_request(request, context))
     }
@@ -67,6 +66,9 @@ async fn responses(
     handler: &dyn Answer,
     peer: &Peer<RoleClient>,
 ) -> Result<InputResponses, String> {
+    if requests.len() > MAX_QUESTIONS {
+        return Err(format!("asked for {} things at once, which is too much", requests.len()));
+    }
     let mut responses = InputResponses::new();
     for (key, request) in requests {
         let mut request = match request {
@@ -91,6 +93,9 @@ async fn responses(
 
 /// How often a server may ask during one call.
 const MAX_ROUNDS: u32 = 10;
+
+/// How much a server may ask for in one round.
+const MAX_QUESTIONS: usize = 100;
 
 /// A server that only wants to be asked again waits this much longer each time.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -7,7 +7,8 @@ use rmcp::service::{Peer, RoleClient, RunningService, Service};
 use tokio::task::JoinSet;
 
 use super::connection::{Connection, Held};
-use super::connector::ConnectError;
+use super::connector::{ConnectError, ConnectErrorKind};
+use super::heard::Heard;
 use crate::runner::events::ListWatch;
 
 /// A connected MCP server and the tools that it lists.
@@ -59,8 +60,9 @@ impl Server {
         name: impl Into<String>,
         service: RunningService<RoleClient, S>,
     ) -> Result<Self, ConnectError> {
-        let peer = service.peer().clone();
-        Self::over(name.into(), peer, Some(Arc::new(Held::new(service, None, JoinSet::new())))).await
+        let (peer, heard) = (service.peer().clone(), Arc::<Heard>::default());
+        let held = Held::new(service, None, JoinSet::new(), Arc::clone(&heard));
+        Self::over(name.into(), peer, Some(Arc::new(held)), heard).await
     }
 
     /// As [`connect`](Self::connect) for a connection that the caller keeps: it has to live for as
@@ -75,15 +77,16 @@ impl Server {
     /// # Cancel safety
     /// Safe: the connection stays as it is.
     pub async fn of(name: impl Into<String>, peer: &Peer<RoleClient>) -> Result<Self, ConnectError> {
-        Self::over(name.into(), peer.clone(), None).await
+        Self::over(name.into(), peer.clone(), None, Arc::default()).await
     }
 
     async fn over(
         name: String,
         peer: Peer<RoleClient>,
         held: Option<Arc<Held>>,
+        heard: Arc<Heard>,
     ) -> Result<Self, ConnectError> {
-        Self::list(Connection { name: name.into(), peer, held, heard: Arc::default(), handler: None }).await
+        Self::list(Connection { name: name.into(), peer, held, heard, handler: None }).await
     }
 
     pub(super) async fn list(connection: Connection) -> Result<Self, ConnectError> {
@@ -91,7 +94,7 @@ impl Server {
         let changes = connection.heard.changes();
         match connection.all_tools().await {
             Ok(tools) => Ok(Self { tools: tools.into(), changes, connection }),
-            Err(error) => Err(ConnectError::new(&connection.name, "did not list its tools", error)),
+            Err(error) => Err(ConnectError::new(&connection.name, ConnectErrorKind::List, error)),
         }
     }
 
@@ -111,6 +114,8 @@ impl Server {
     /// }
     /// # Ok(()) }
     /// ```
+    ///
+    /// There is no limit of time: `tokio::time::timeout` around it is one.
     ///
     /// # Errors
     /// The server did not list its tools.
@@ -148,7 +153,7 @@ impl Server {
     /// True while the connection is there. A call over one that is gone is an error result at once.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        !self.connection.peer.is_transport_closed()
+        self.connection.is_open()
     }
 
     /// True if the server said that its tools have changed since this list was taken. A run tells

@@ -12,7 +12,7 @@ use super::names::Prefix;
 use super::report::Report;
 use super::result::ResultOptions;
 use super::server::Server;
-use super::set::{DefinitionOptions, ToolSet, definitions};
+use super::set::{DefinitionOptions, SetTool, ToolSet, definitions};
 use crate::ToolRunner;
 use crate::tool::{Tool, ToolContext};
 
@@ -83,21 +83,23 @@ impl Servers {
         self
     }
 
-    /// The tools for a runner of one's own, the set behind them, and what was changed. Names in
-    /// `native` are left to other tools.
-    pub fn into_tools(
-        self,
-        native: impl IntoIterator<Item = impl Into<String>>,
-    ) -> (Vec<Tool>, ToolSet, Report) {
+    /// Names that are left to other tools. Those of a runner's own tools are by themselves.
+    pub fn reserve(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.set = self.set.reserve(names);
+        self
+    }
+
+    /// The tools for a runner of one's own, the set behind them, and what was changed. Such a runner
+    /// tells no changes of the lists; [`Server::has_changed`] does.
+    pub fn into_tools(self) -> (Vec<Tool>, ToolSet, Report) {
         let Self { servers, mut set, definitions: options, results, timeout } = self;
         for server in &servers {
             set = set.server(server.name(), server.tools_json());
         }
-        let (set, report) = set.reserve(native).build();
+        let (set, report) = set.build();
         let connections: HashMap<_, _> =
             servers.iter().map(|server| (server.name(), &server.connection)).collect();
-        let tool = |(listed, definition): (_, Box<RawValue>)| {
-            let listed: &super::set::SetTool = listed;
+        let tool = |(listed, definition): (&SetTool, Box<RawValue>)| {
             let connection = connections.get(listed.server()).copied()?.clone();
             let name: Arc<str> = listed.mcp_name().into();
             let handler = move |input: Box<RawValue>, context: ToolContext| {
@@ -105,7 +107,9 @@ impl Servers {
                 async move { connection.call(&name, &input, context, results).await }
             };
             let tool = Tool::from_definition(definition.get()).handler_with(handler);
-            let tool = tool.annotated(listed.annotations()).default_timeout(CALL_LIMIT);
+            let mut annotations = listed.annotations();
+            annotations.title = listed.title().map(ToOwned::to_owned);
+            let tool = tool.annotated(annotations).default_timeout(CALL_LIMIT);
             Some(match timeout {
                 Some(limit) => tool.timeout(limit),
                 None => tool,
@@ -134,16 +138,18 @@ impl ToolRunner {
     /// a name that is taken twice is an error before any request. What was renamed, shortened,
     /// cleaned or left out is told as a warning to `tracing`; [`Servers::into_tools`] returns it.
     ///
-    /// The calls run like those of other tools, with the runner's concurrency and limits of time. A
-    /// server that is gone, hangs or breaks the protocol is an error result, and the loop goes on.
-    /// This crate sends no call twice (over HTTP the transport of `rmcp` may, as the guide says). One
-    /// that is dropped or takes too long is told to the server as
-    /// cancelled.
+    /// The calls run like those of other tools, with the runner's concurrency and limits of time; where
+    /// there is no limit, it is five minutes. How far they are is told as
+    /// [`RunEvent::ToolProgress`](crate::RunEvent::ToolProgress), and a list that changes as
+    /// [`RunEvent::ToolsChanged`](crate::RunEvent::ToolsChanged). A server that is gone, hangs or breaks
+    /// the protocol is an error result, and the loop goes on. This crate sends no call twice (over HTTP
+    /// the transport of `rmcp` may, as the guide says). One that is dropped or takes too long is told to
+    /// the server as cancelled.
     pub fn mcp_servers(self, servers: impl Into<Servers>) -> Self {
         let native: Vec<_> = self.tool_names().map(ToOwned::to_owned).collect();
         let servers = servers.into();
         let lists: Vec<_> = servers.servers.iter().map(Server::watch).collect();
-        let (tools, ..) = servers.into_tools(native);
+        let (tools, ..) = servers.reserve(native).into_tools();
         self.watch(lists).tools(tools)
     }
 }

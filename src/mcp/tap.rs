@@ -1,109 +1,27 @@
-//! What a server says unasked, heard on the way in.
+//! A transport that is listened to.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use rmcp::model::{
-    ClientRequest, GetMeta as _, JsonRpcMessage, ProgressNotificationParam, ProgressToken, RequestId,
-    ServerNotification,
-};
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
+use tokio::time::timeout;
 
-use super::clean::clean;
-use crate::tool::{ToolContext, ToolProgress};
+use super::heard::Heard;
 
-/// A transport that is listened to. `rmcp` hands each notification to a task of its own, where
-/// their order is lost; here it is that of the wire.
+/// A transport that is listened to. `rmcp` hands each message to a task of its own, where their order
+/// is lost; here it is that of the wire.
 pub(super) struct Tap<T> {
     inner: T,
     heard: Arc<Heard>,
 }
 
-/// What was heard.
-#[derive(Debug, Default)]
-pub(super) struct Heard {
-    /// How often the list of tools has changed.
-    changes: Arc<AtomicU64>,
-    /// The calls under way, by the token that their progress comes with.
-    calls: Mutex<Calls>,
-}
-
-type Calls = HashMap<ProgressToken, (RequestId, Weak<ToolContext>)>;
-
-/// Goes with the request of a call, and stays behind when that is written.
-#[derive(Clone)]
-pub(super) struct OfCall(Weak<ToolContext>);
-
-impl OfCall {
-    pub(super) fn new(context: &Arc<ToolContext>) -> Self {
-        Self(Arc::downgrade(context))
-    }
-}
-
 impl<T> Tap<T> {
     pub(super) fn new(inner: T, heard: Arc<Heard>) -> Self {
         Self { inner, heard }
-    }
-}
-
-impl Heard {
-    pub(super) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
-    }
-
-    /// The counter itself.
-    pub(super) fn count(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.changes)
-    }
-
-    /// Notes the token of a call before the request is gone, so that no answer is too fast.
-    fn sends(&self, message: &TxJsonRpcMessage<RoleClient>) {
-        if let JsonRpcMessage::Request(message) = message
-            && let ClientRequest::CallToolRequest(call) = &message.request
-            && let Some(OfCall(context)) = call.extensions.get()
-            && let Some(token) = message.request.get_meta().get_progress_token()
-        {
-            let mut calls = self.calls();
-            calls.retain(|_, (_, context)| context.strong_count() > 0);
-            calls.insert(token, (message.id.clone(), context.clone()));
-        }
-    }
-
-    fn receives(&self, message: &RxJsonRpcMessage<RoleClient>) {
-        let answered = match message {
-            JsonRpcMessage::Notification(message) => {
-                return match &message.notification {
-                    ServerNotification::ToolListChangedNotification(_) => {
-                        self.changes.fetch_add(1, Ordering::Release);
-                    }
-                    ServerNotification::ProgressNotification(told) => self.progress(&told.params),
-                    _ => {}
-                };
-            }
-            JsonRpcMessage::Response(message) => Some(&message.id),
-            JsonRpcMessage::Error(message) => message.id.as_ref(),
-            JsonRpcMessage::Request(_) => None,
-        };
-        // A call that has its answer makes no progress.
-        if let Some(answered) = answered {
-            self.calls().retain(|_, (id, _)| id != answered);
-        }
-    }
-
-    fn progress(&self, told: &ProgressNotificationParam) {
-        let call = self.calls().get(&told.progress_token).and_then(|(_, context)| context.upgrade());
-        let Some(call) = call else { return };
-        let mut progress = ToolProgress::new(told.progress);
-        progress.total = told.total;
-        progress.message = told.message.as_deref().map(|text| clean(text, MAX_MESSAGE).into_owned());
-        call.report(progress);
-    }
-
-    fn calls(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -118,22 +36,40 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Tap<T> {
         &mut self,
         message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        self.heard.sends(&message);
-        self.inner.send(message)
+        let answers = self.heard.sends(&message);
+        let mut write: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(self.inner.send(message));
+        // Whoever is polled first writes first. Here that is whoever was sent first, so that word of a
+        // cancelled call does not come before the call.
+        let first = write.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let heard = Arc::clone(&self.heard);
+        async move {
+            let sent = match first {
+                Poll::Ready(sent) => sent,
+                Poll::Pending => write.await,
+            };
+            if let Some(request) = answers {
+                heard.answered(&request);
+            }
+            sent
+        }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        self.heard.room().await;
         let message = self.inner.receive().await;
-        if let Some(message) = &message {
-            self.heard.receives(message);
+        match &message {
+            Some(message) => self.heard.receives(message),
+            None => self.heard.close(),
         }
         message
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
-        self.inner.close().await
+        self.heard.close();
+        // A server that does not read any more keeps the close waiting behind what is still to be sent.
+        timeout(CLOSING, self.inner.close()).await.unwrap_or(Ok(()))
     }
 }
 
-/// A message of progress is cut to this many bytes.
-const MAX_MESSAGE: usize = 1024;
+/// How long a transport has to close.
+const CLOSING: Duration = Duration::from_secs(1);

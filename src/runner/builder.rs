@@ -94,7 +94,8 @@ impl Default for Inner {
 }
 
 impl ToolRunner {
-    /// A runner without tools: ten requests, one call at a time, no limit of time.
+    /// A runner without tools: ten requests, one call at a time, no limit of time but for calls of MCP
+    /// servers.
     pub fn new() -> Self {
         Self::default()
     }
@@ -164,9 +165,10 @@ impl ToolRunner {
         self.edit(|inner| inner.max_concurrency = calls)
     }
 
-    /// The limit of time for each call whose tool has none of its own; none by default. It counts
-    /// from the start of the call; zero is refused. A call that reaches it is stopped at its next await, and the
-    /// model reads `tool timed out after N ms` (row J13). What it did until then stays done.
+    /// The limit of time for each call whose tool has none of its own; none by default, and five
+    /// minutes for the tools of MCP servers. It counts from the start of the call; zero is refused. A
+    /// call that reaches it is stopped at its next await, and the model reads `tool timed out after N
+    /// ms` (row J13). What it did until then stays done.
     ///
     /// A limit puts each call in a task of its own. On a current-thread runtime a tool that never
     /// awaits can't be stopped, and the limit is seen only when it returns; use

@@ -33,7 +33,8 @@ use crate::tool::ToolProgress;
 ///    `ToolStarted` may not start the call, which is told again then when the loop goes on; and
 ///    results that come in while a run is being cancelled are kept and not told.
 ///
-/// Between turns come [`ToolsChanged`](Self::ToolsChanged), if a server says so.
+/// [`ToolsChanged`](Self::ToolsChanged), if a server says so, comes before a request, before the calls
+/// of a turn, or before the last event.
 ///
 /// The last event is [`Finished`](Self::Finished), or [`MaxIterations`](Self::MaxIterations) if the
 /// cap stopped the run. A run that any other error stops just ends: what it returns says why.

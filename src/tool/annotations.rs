@@ -8,9 +8,8 @@
 /// use agentloop::tool::Annotations;
 /// use serde_json::json;
 ///
-/// let mut hints = Annotations::default();
-/// hints.read_only_hint = Some(true);
-/// let tool = Tool::new("ls", "Lists a folder", json!({"type": "object"})).annotated(hints);
+/// let tool = Tool::new("ls", "Lists a folder", json!({"type": "object"}))
+///     .annotated(Annotations::new().read_only(true));
 ///
 /// assert!(tool.annotations().is_read_only() && !tool.annotations().is_destructive());
 /// ```
@@ -30,6 +29,40 @@ pub struct Annotations {
 }
 
 impl Annotations {
+    /// Nothing is said.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Says whether it changes nothing.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only_hint = Some(read_only);
+        self
+    }
+
+    /// Says whether what it changes may be lost.
+    #[must_use]
+    pub fn destructive(mut self, destructive: bool) -> Self {
+        self.destructive_hint = Some(destructive);
+        self
+    }
+
+    /// Says whether calling twice with the same arguments does no more than calling once.
+    #[must_use]
+    pub fn idempotent(mut self, idempotent: bool) -> Self {
+        self.idempotent_hint = Some(idempotent);
+        self
+    }
+
+    /// Says whether it deals with things outside of its own domain.
+    #[must_use]
+    pub fn open_world(mut self, open_world: bool) -> Self {
+        self.open_world_hint = Some(open_world);
+        self
+    }
+
     /// True if it is said that it changes nothing. The default is that it may.
     #[must_use]
     pub fn is_read_only(&self) -> bool {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
-use tokio::task::coop::consume_budget;
+use tokio::task::yield_now;
 
 /// How far a call is; told with [`ToolContext::report`](super::ToolContext::report).
 ///
@@ -24,7 +24,7 @@ pub struct ToolProgress {
     pub progress: f64,
     /// How much there is to do, in the same unit, where that is known.
     pub total: Option<f64>,
-    /// What is being done, for people.
+    /// What is being done, for people. That of an MCP server is cleaned, and cut to 1 KiB.
     pub message: Option<String>,
 }
 
@@ -60,49 +60,63 @@ impl fmt::Debug for ToolProgress {
     }
 }
 
-/// The last report of each call that nobody has read. A reader who is slow misses the ones before
-/// it, so they take no more memory than there are calls.
+/// The last report of each call that runs, if nobody has read it. A reader who is slow misses the
+/// ones before it, so they take no more memory than there are calls.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
-    unread: Mutex<VecDeque<Report>>,
+    calls: Mutex<VecDeque<Call>>,
     told: Notify,
 }
 
-/// The id of a call, and what it told.
-type Report = (String, ToolProgress);
+/// The id of a call, and what it told last.
+type Call = (String, Option<ToolProgress>);
 
 impl Reports {
-    pub(crate) fn put(&self, call: &str, progress: ToolProgress) {
-        let mut unread = self.lock();
-        match unread.iter_mut().find(|(id, _)| id == call) {
-            Some((_, unread)) => *unread = progress,
-            None => unread.push_back((call.to_owned(), progress)),
+    /// Listens to a call from here on.
+    pub(crate) fn open(&self, call: &str) {
+        self.lock().push_back((call.to_owned(), None));
+    }
+
+    /// Listens no longer, whoever still has the call's context, and gives the last report.
+    pub(crate) fn close(&self, call: &str) -> Option<ToolProgress> {
+        let mut calls = self.lock();
+        let at = calls.iter().position(|(id, _)| id == call)?;
+        calls.remove(at).and_then(|(_, unread)| unread)
+    }
+
+    pub(super) fn put(&self, call: &str, progress: ToolProgress) {
+        if let Some((_, unread)) = self.lock().iter_mut().find(|(id, _)| id == call) {
+            *unread = Some(progress);
+            self.told.notify_one();
         }
-        self.told.notify_one();
     }
 
-    /// What a call told last, if nobody has read it.
-    pub(crate) fn take(&self, call: &str) -> Option<ToolProgress> {
-        let mut unread = self.lock();
-        let at = unread.iter().position(|(id, _)| id == call)?;
-        unread.remove(at).map(|(_, progress)| progress)
-    }
-
-    /// The next report of any call.
-    pub(crate) async fn next(&self) -> Report {
-        // A call that always has something to tell does not keep the thread.
-        consume_budget().await;
+    /// The next report, and the id of its call.
+    pub(crate) async fn next(&self) -> (String, ToolProgress) {
         loop {
             let told = self.told.notified();
-            let first = self.lock().pop_front();
-            match first {
-                Some(report) => return report,
-                None => told.await,
+            if self.lock().iter().any(|(_, unread)| unread.is_some()) {
+                // A call that always has something to tell does not keep the thread, and limits of
+                // time are seen.
+                yield_now().await;
+                if let Some(report) = self.take() {
+                    return report;
+                }
             }
+            told.await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Report>> {
-        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    fn take(&self) -> Option<(String, ToolProgress)> {
+        let mut calls = self.lock();
+        let at = calls.iter().position(|(_, unread)| unread.is_some())?;
+        let (id, unread) = calls.remove(at)?;
+        // It comes last then, so that each has its turn.
+        calls.push_back((id.clone(), None));
+        Some((id, unread?))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Call>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

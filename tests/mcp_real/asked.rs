@@ -61,7 +61,7 @@ async fn m09_a_handler_answers_what_a_server_asks() {
     let server = guarded(Connector::new("everything").handler(Answers).spawn(command)).await.unwrap();
     // It lists some of its tools once it knows what the client can do.
     let server = guarded(server.refresh()).await.unwrap();
-    let (_, set, _) = Servers::new([server.clone()]).into_tools([""; 0]);
+    let (_, set, _) = Servers::new([server.clone()]).into_tools();
     let calls = [
         ("trigger-elicitation-request", json!({})),
         ("trigger-url-elicitation", json!({"url": "https://example.com/a", "message": "Look"})),

@@ -34,7 +34,7 @@ async fn m09_every_tool_and_every_kind_of_content_goes_through_the_loop() {
     let place = Place::new();
     let server = of_npm(&place, &servers, "mcp-server-everything", &["stdio"]).await;
 
-    let (_, set, report) = Servers::new([server.clone()]).into_tools([""; 0]);
+    let (_, set, report) = Servers::new([server.clone()]).into_tools();
     let listed: BTreeSet<_> = set.iter().map(|tool| tool.mcp_name()).collect();
     assert_eq!(listed, calls().iter().map(|(name, _)| *name).collect());
     assert!(report.is_empty(), "{report}");

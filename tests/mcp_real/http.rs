@@ -65,7 +65,7 @@ async fn a_server_over_http_is_one_like_the_others() {
     let (place, port) = (Place::new(), free_port());
     let mut process = started(&place, &servers, port).await;
     let server = connected(config(port)).await;
-    let (_, set, _) = Servers::new([server.clone()]).into_tools([""; 0]);
+    let (_, set, _) = Servers::new([server.clone()]).into_tools();
     assert!(set.iter().any(|tool| tool.mcp_name() == "get-tiny-image"));
 
     let runner = ToolRunner::new().mcp(server.clone()).max_concurrency(2);

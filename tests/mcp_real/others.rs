@@ -50,9 +50,9 @@ async fn what_a_server_says_of_its_tools_chooses_them() {
     let Some(servers) = installed("node_modules") else { return };
     let place = Place::new();
     let server = of_npm(&place, &servers, "mcp-server-filesystem", &[&place.path("")]).await;
-    let all = Servers::new([server.clone()]).into_tools([""; 0]).1;
+    let all = Servers::new([server.clone()]).into_tools().1;
     let reading = Servers::new([server.clone()]).filter(|tool| tool.annotations().is_read_only());
-    let (_, reading, _) = reading.into_tools([""; 0]);
+    let (_, reading, _) = reading.into_tools();
     assert!(all.iter().any(|tool| tool.name() == "write_file"));
     assert!(reading.iter().any(|tool| tool.name() == "read_text_file"));
     assert!(!reading.iter().any(|tool| tool.name() == "write_file"));

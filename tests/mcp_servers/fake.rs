@@ -30,7 +30,17 @@ pub(crate) struct Seen(Arc<Mutex<Vec<Value>>>, Arc<Notify>);
 impl Seen {
     /// Every message without a method: what the client answers.
     pub(crate) fn answers(&self) -> Vec<Value> {
-        self.0.lock().unwrap().iter().filter(|message| message.get("method").is_none()).cloned().collect()
+        self.all().into_iter().filter(|message| message.get("method").is_none()).collect()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Value> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// The ids of every request of a method.
+    pub(crate) fn ids_of(&self, method: &str) -> Vec<Value> {
+        let of_method = |message: &Value| message["method"] == method;
+        self.all().into_iter().filter(of_method).map(|message| message["id"].clone()).collect()
     }
 
     /// The params of every message of a method.
@@ -62,7 +72,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// Sends a message that nobody asked for.
+    /// Sends a message that nobody asked for, or a list of them in one write.
     pub(crate) async fn say(&self, message: Value) {
         self.says.send(message).await.unwrap();
     }
@@ -151,10 +161,13 @@ async fn serve(
                 }
             }
         };
-        for message in messages {
-            if write.write_all(format!("{message}\n").as_bytes()).await.is_err() {
-                return;
-            }
+        let line = |message: &Value| match message {
+            Value::Array(messages) => messages.iter().map(|message| format!("{message}\n")).collect(),
+            message => format!("{message}\n"),
+        };
+        let lines: String = messages.iter().map(line).collect();
+        if write.write_all(lines.as_bytes()).await.is_err() {
+            return;
         }
     }
 }

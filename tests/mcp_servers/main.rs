@@ -3,6 +3,7 @@
 #[cfg(unix)]
 mod children;
 mod fake;
+mod hostile;
 mod unasked;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -87,7 +88,7 @@ async fn all_pages_are_read_and_those_without_end_have_one() {
         _ => Answer::Result(json!({"tools": [tool("c")], "nextCursor": "1"})),
     };
     let (server, fake) = guarded(connected("s", pages)).await;
-    let (tools, set, _) = Servers::new([server.unwrap()]).into_tools([""; 0]);
+    let (tools, set, _) = Servers::new([server.unwrap()]).into_tools();
     assert_eq!(tools.len(), 3);
     assert_eq!(set.iter().map(|tool| tool.mcp_name()).collect::<Vec<_>>(), ["a", "b", "c"]);
     assert_eq!(fake.seen.of("tools/list").len(), 3);
@@ -98,7 +99,7 @@ async fn all_pages_are_read_and_those_without_end_have_one() {
         Answer::Result(json!({"tools": [tool(&format!("t{next}"))], "nextCursor": next.to_string()}))
     };
     let (server, fake) = guarded(connected("s", endless)).await;
-    assert_eq!(Servers::new([server.unwrap()]).into_tools([""; 0]).0.len(), 1001);
+    assert_eq!(Servers::new([server.unwrap()]).into_tools().0.len(), 1001);
     assert_eq!(fake.seen.of("tools/list").len(), 1001);
 }
 
@@ -145,7 +146,7 @@ async fn one_tool_that_can_not_be_read_costs_none_of_the_others() {
         Answer::Result(json!({"tools": [tool("a"), {"name": "b", "inputSchema": 7}, tool("c")]}))
     };
     let (server, _fake) = guarded(connected("s", list)).await;
-    let (_, set, report) = Servers::new([server.unwrap()]).into_tools([""; 0]);
+    let (_, set, report) = Servers::new([server.unwrap()]).into_tools();
     assert_eq!(set.iter().map(|tool| tool.mcp_name()).collect::<Vec<_>>(), ["a", "c"]);
     assert_eq!(report.dropped().count(), 1);
 }

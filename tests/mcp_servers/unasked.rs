@@ -17,6 +17,7 @@ use agentloop::testing::{Reply, Server as Api};
 use agentloop::{Message, RunEvent, RunStream, ToolRunner};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 use crate::fake::{Answer, Fake, connected, connected_by, list_changed, page, text};
 use crate::{guarded, run_of, texts};
@@ -92,7 +93,9 @@ async fn progress_of_each_call_is_an_event_of_its_own() {
     // The last word comes before the end, and none behind it.
     let id = |at: usize| 2 + at;
     fake.say(told(&tokens[1], 1.0, &json!({}))).await;
-    fake.say(json!({"jsonrpc": "2.0", "id": id(1), "result": {"content": []}})).await;
+    // The number of an answer may be a string.
+    let error = json!({"code": -32000, "message": "it broke"});
+    fake.say(json!({"jsonrpc": "2.0", "id": id(1).to_string(), "error": error})).await;
     fake.say(told(&tokens[1], 2.0, &json!({}))).await;
     assert_eq!(progress(&mut events).await.1, 1.0);
     assert!(matches!(next(&mut events).await, RunEvent::ToolFinished { call, .. } if call.id() == "c2"));
@@ -158,7 +161,7 @@ async fn a_server_that_is_discovered_is_one_like_the_others() {
         (_, None) => asks(&json!({"q1": question("Which day?")}), "first"),
         _ => text("booked"),
     };
-    let connector = Connector::new("booking").handler(person.clone()).lifecycle(discover);
+    let connector = Connector::new("booking").lifecycle(discover).handler(person.clone());
     let (server, fake) = connected_by(connector, answer).await;
     let server = server.unwrap();
     assert!(fake.seen.of("initialize").is_empty());
@@ -167,10 +170,7 @@ async fn a_server_that_is_discovered_is_one_like_the_others() {
     assert_eq!(person.0.questions.load(Relaxed), 1);
 
     guarded(fake.seen.until("subscriptions/listen", 1)).await;
-    // More than anybody keeps who does not read.
-    for _ in 0..1000 {
-        fake.say(list_changed()).await;
-    }
+    fake.say(list_changed()).await;
     guarded(async {
         while !server.has_changed() {
             tokio::task::yield_now().await;
@@ -185,12 +185,21 @@ async fn a_server_that_is_discovered_is_one_like_the_others() {
 struct Asked {
     questions: AtomicUsize,
     waits: bool,
+    /// What goes on beside a question.
+    asking: tokio::sync::Mutex<JoinSet<()>>,
     cancelled: Arc<Notify>,
 }
 
 /// The same handler in the test and in the connection.
 #[derive(Clone, Default)]
-struct Person(Arc<Asked>);
+pub(crate) struct Person(Arc<Asked>);
+
+impl Person {
+    /// One that never answers.
+    pub(crate) fn waiting() -> Self {
+        Self(Arc::new(Asked { waits: true, ..Asked::default() }))
+    }
+}
 
 impl ClientHandler for Person {
     async fn create_elicitation(
@@ -201,10 +210,12 @@ impl ClientHandler for Person {
         self.0.questions.fetch_add(1, Relaxed);
         if self.0.waits {
             let (cancelled, told) = (context.ct.clone(), Arc::clone(&self.0.cancelled));
-            tokio::task::spawn_blocking(move || {
-                tokio::runtime::Handle::current().block_on(cancelled.cancelled());
+            let mut asking = self.0.asking.lock().await;
+            asking.spawn(async move {
+                cancelled.cancelled().await;
                 told.notify_one();
             });
+            drop(asking);
             std::future::pending::<()>().await;
         }
         match question {
@@ -231,7 +242,7 @@ impl ClientHandler for Person {
     }
 }
 
-fn question(message: &str) -> Value {
+pub(crate) fn question(message: &str) -> Value {
     let schema = json!({"type": "object", "properties": {"day": {"type": "string"}}});
     json!({"method": "elicitation/create", "params": {"mode": "form", "message": message, "requestedSchema": schema}})
 }
@@ -272,7 +283,15 @@ async fn what_a_call_asks_for_is_answered_by_the_handler() {
 #[tokio::test]
 async fn what_nobody_answers_is_an_error_result() {
     type Case = (fn(&str, &Value) -> Answer, &'static str, usize);
-    let cases: [Case; 3] = [
+    let cases: [Case; 4] = [
+        (
+            |_, _| {
+                let questions = (0..101).map(|at| (at.to_string(), question("Which day?")));
+                asks(&Value::Object(questions.collect()), "s")
+            },
+            "asked for 101 things at once",
+            1,
+        ),
         (
             |_, _| asks(&json!({"q1": question("Which year?")}), "s"),
             "which was refused: nobody knows (code -32600)",
@@ -300,10 +319,32 @@ async fn what_nobody_answers_is_an_error_result() {
 }
 
 #[tokio::test]
+async fn a_question_ends_with_its_connection() {
+    let person = Person::waiting();
+    let answer = |method: &str, _: &Value| match method {
+        "tools/list" => page(&["book"]),
+        _ => asks(&json!({"q1": question("Which day?")}), "s"),
+    };
+    let (server, mut fake) = with(&person, answer).await;
+    let runner = ToolRunner::new().mcp(server);
+    let close = async {
+        guarded(fake.seen.until("tools/call", 1)).await;
+        while person.0.questions.load(Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        fake.stop();
+    };
+    let ((_, results), ()) = tokio::join!(run_of(&runner, vec![("c1", "book", json!({}))]), close);
+    assert_eq!(
+        texts(&results),
+        ["the server `booking` closed the connection: whether the call ran is unknown"]
+    );
+    guarded(person.0.cancelled.notified()).await;
+}
+
+#[tokio::test]
 async fn a_question_ends_with_its_call() {
-    let cancelled = Arc::new(Notify::new());
-    let person =
-        Person(Arc::new(Asked { waits: true, cancelled: Arc::clone(&cancelled), ..Asked::default() }));
+    let person = Person::waiting();
     let answer = |method: &str, _: &Value| match method {
         "tools/list" => page(&["book"]),
         _ => asks(&json!({"q1": question("Which day?")}), "s"),
@@ -312,7 +353,7 @@ async fn a_question_ends_with_its_call() {
     let runner = ToolRunner::new().mcp(server).tool_timeout(Duration::from_millis(100));
     let (_, results) = run_of(&runner, vec![("c1", "book", json!({}))]).await;
     assert!(texts(&results)[0].starts_with("tool timed out"), "{results:?}");
-    guarded(cancelled.notified()).await;
+    guarded(person.0.cancelled.notified()).await;
 }
 
 /// Before `input_required` there were requests of the server's own.
@@ -401,7 +442,7 @@ async fn what_a_server_says_about_its_tools_stands_on_the_tools() {
         Answer::Result(json!({"tools": tools}))
     };
     let (server, _fake) = connected("files", list).await;
-    let (tools, ..) = Servers::new([server.unwrap()]).into_tools([""; 0]);
+    let (tools, ..) = Servers::new([server.unwrap()]).into_tools();
     let shown: Vec<_> = tools
         .iter()
         .map(|tool| tool.annotations())

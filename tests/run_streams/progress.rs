@@ -142,6 +142,65 @@ async fn of_a_call_that_was_given_up_nobody_is_told() {
     assert_eq!(told, [progress("t2", 2.0)]);
 }
 
+/// Somebody else may still have its context.
+#[tokio::test]
+async fn of_a_call_that_has_ended_nobody_is_told() {
+    for way in Way::TOLD {
+        for runner in
+            [ToolRunner::new(), ToolRunner::new().max_concurrency(2), ToolRunner::new().tool_timeout(LONG)]
+        {
+            let kept = Arc::new(std::sync::Mutex::new(None));
+            let tool = Tool::new("work", "", object()).handler_with(move |(): (), cx: ToolContext| {
+                let kept = Arc::clone(&kept);
+                async move {
+                    if cx.call_id() == "t1" {
+                        *kept.lock().unwrap() = Some(cx);
+                        return;
+                    }
+                    // The other one has ended, or will have once nothing else can go on.
+                    super::support::others().await;
+                    kept.lock().unwrap().take().unwrap().report(step(1.0));
+                    super::support::others().await;
+                    cx.report(step(2.0));
+                    super::support::others().await;
+                }
+            });
+            let api = api(&[("t1", "work"), ("t2", "work")]).await;
+            let (told, outcome) = soon(way.run(&runner.tool(tool), &api.client(), way.request("go"))).await;
+            outcome.unwrap();
+            let told = of_calls(told).into_iter().filter(|event| event.get("ToolProgress").is_some());
+            assert_eq!(told.collect::<Vec<_>>(), [progress("t2", 2.0)], "{way:?}");
+        }
+    }
+}
+
+/// A thread can't be stopped, and this one never ends by itself. Its call does all the same.
+#[tokio::test]
+async fn a_call_that_was_given_up_and_tells_on_is_finished() {
+    for way in Way::TOLD {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&is_over);
+        let blocks = Tool::new("blocks", "", object())
+            .blocking_with(move |(): (), cx: ToolContext| {
+                while !ends.load(Ordering::Relaxed) {
+                    cx.report(step(1.0));
+                }
+            })
+            .timeout(Duration::from_millis(10));
+        let api = api(&[("t1", "blocks")]).await;
+        let see = move |event: &RunEvent| match event {
+            // It tells faster than anybody listens.
+            RunEvent::ToolProgress { .. } => std::thread::sleep(Duration::from_millis(1)),
+            RunEvent::ToolFinished { .. } => is_over.store(true, Ordering::Relaxed),
+            _ => {}
+        };
+        let runner = ToolRunner::new().tool(blocks);
+        let (told, outcome) = soon(way.run_with(&runner, &api.client(), way.request("go"), see)).await;
+        outcome.unwrap();
+        assert!(of_calls(told).last().unwrap()["text"].as_str().unwrap().starts_with("tool timed out"));
+    }
+}
+
 /// A call that tells something whenever it is asked does not keep the thread.
 #[tokio::test]
 async fn a_flood_of_reports_leaves_time_for_others() {
