@@ -73,3 +73,59 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Tap<T> {
 
 /// How long a transport has to close.
 const CLOSING: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use rmcp::model::{ClientNotification, JsonRpcMessage};
+
+    use super::*;
+
+    /// Writes a message down when its future is polled for the first time.
+    #[derive(Clone, Default)]
+    struct Paper(Arc<Mutex<Vec<String>>>);
+
+    impl Transport<RoleClient> for Paper {
+        type Error = Infallible;
+
+        fn send(
+            &mut self,
+            message: TxJsonRpcMessage<RoleClient>,
+        ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
+            let paper = self.clone();
+            async move {
+                paper.0.lock().unwrap().push(serde_json::to_string(&message).unwrap());
+                tokio::task::yield_now().await;
+                Ok(())
+            }
+        }
+
+        async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+            None
+        }
+
+        async fn close(&mut self) -> Result<(), Infallible> {
+            Ok(())
+        }
+    }
+
+    /// `rmcp` polls each in a task of its own, in any order.
+    #[tokio::test]
+    async fn messages_are_written_in_the_order_in_which_they_are_sent() {
+        let paper = Paper::default();
+        let mut tap = Tap::new(paper.clone(), Arc::default());
+        let message = |method: &str| {
+            let json = format!(r#"{{"method":"notifications/{method}"}}"#);
+            let notification: ClientNotification = serde_json::from_str(&json).unwrap();
+            JsonRpcMessage::notification(notification)
+        };
+        let (first, second) = (tap.send(message("initialized")), tap.send(message("roots/list_changed")));
+        second.await.unwrap();
+        first.await.unwrap();
+        let written = paper.0.lock().unwrap().join("\n");
+        let at = |word: &str| written.find(word).unwrap();
+        assert!(at("initialized") < at("roots/list_changed"), "{written}");
+    }
+}

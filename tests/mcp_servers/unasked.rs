@@ -318,6 +318,26 @@ async fn what_nobody_answers_is_an_error_result() {
     }
 }
 
+/// `rmcp` gives the handler some seconds to answer a server that is gone.
+#[tokio::test]
+async fn a_connection_that_closes_under_a_question_is_closed_at_once() {
+    let person = Person::waiting();
+    let (server, mut fake) = with(&person, silent).await;
+    let mut asks = question("Which day?");
+    asks.as_object_mut().unwrap().extend([("jsonrpc".into(), "2.0".into()), ("id".into(), "ask-1".into())]);
+    fake.say(asks).await;
+    while person.0.questions.load(Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    fake.stop();
+    for _ in 0..10_000 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!server.is_connected());
+    let (_, results) = run_of(&ToolRunner::new().mcp(server), vec![("c1", "read", json!({}))]).await;
+    assert_eq!(texts(&results), ["the server `booking` is not connected: the call did not run"]);
+}
+
 #[tokio::test]
 async fn a_question_ends_with_its_connection() {
     let person = Person::waiting();
