@@ -14,10 +14,11 @@ use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
 use super::child::Child;
+use super::handler::Handler;
 use super::heard::{Heard, OfCall};
 use super::numbers::rounded;
 use super::result::{Outcome, ResultOptions, output};
-use super::rounds::{Answer, Rounds};
+use super::rounds::Rounds;
 use crate::messages::json;
 use crate::tool::{ToolContext, ToolError, ToolOutput};
 
@@ -31,7 +32,7 @@ pub(super) struct Connection {
     /// What the server says unasked; nothing where we did not make the connection.
     pub(super) heard: Arc<Heard>,
     /// Who answers what the server asks. `None` refuses.
-    pub(super) handler: Option<Arc<dyn Answer>>,
+    pub(super) handler: Option<Arc<Handler>>,
 }
 
 impl Connection {

@@ -18,8 +18,8 @@ use tokio::time::{sleep, timeout};
 
 use super::child::Child;
 use super::connection::{Connection, Held};
+use super::handler::{Guarded, Handler};
 use super::heard::Heard;
-use super::rounds::Answer;
 use super::server::Server;
 use super::tap::Tap;
 
@@ -161,8 +161,8 @@ impl<H: ClientHandler> Connector<H> {
         let heard = Arc::<Heard>::default();
         let transport = Tap::new(transport, Arc::clone(&heard));
         let (name, handler) = (self.name, Arc::new(self.handler));
-        let service = match serve_client_with_lifecycle(Arc::clone(&handler), transport, self.lifecycle).await
-        {
+        let guarded = Guarded(Arc::clone(&handler));
+        let service = match serve_client_with_lifecycle(guarded, transport, self.lifecycle).await {
             Ok(service) => service,
             Err(error) => {
                 if let Some(child) = child {
@@ -180,7 +180,7 @@ impl<H: ClientHandler> Connector<H> {
             peer,
             held: Some(Arc::new(Held::new(service, child, listener, Arc::clone(&heard)))),
             heard,
-            handler: answers.then_some(handler as Arc<dyn Answer>),
+            handler: answers.then(|| Arc::new(Guarded(handler)) as Arc<Handler>),
         };
         let held = connection.held.clone();
         let server = Server::list(connection).await;

@@ -69,6 +69,7 @@ mod clean;
 mod connection;
 mod connector;
 mod content;
+mod handler;
 mod heard;
 mod keywords;
 mod listing;

@@ -1,30 +1,16 @@
 //! What a server asks for before it answers a call.
 
-use std::pin::Pin;
 use std::time::Duration;
 
-use rmcp::ClientHandler;
 use rmcp::model::{
-    ClientResult, ErrorData, GetExtensions as _, GetMeta as _, InputRequest, InputRequests,
-    InputRequiredResult, InputResponses, NumberOrString, ServerRequest,
+    GetExtensions as _, GetMeta as _, InputRequest, InputRequests, InputRequiredResult, InputResponses,
+    NumberOrString, ServerRequest,
 };
-use rmcp::service::{Peer, RequestContext, RoleClient, Service as _};
+use rmcp::service::{Peer, RequestContext, RoleClient};
 use tokio::time::sleep;
 
+use super::handler::Handler;
 use crate::messages::json;
-
-/// Who answers what servers ask, whatever its type.
-pub(super) trait Answer: Send + Sync {
-    fn answer(&self, request: ServerRequest, context: RequestContext<RoleClient>) -> Answering<'_>;
-}
-
-type Answering<'a> = Pin<Box<dyn Future<Output = Result<ClientResult, ErrorData>> + Send + 'a>>;
-
-impl<H: ClientHandler> Answer for H {
-    fn answer(&self, request: ServerRequest, context: RequestContext<RoleClient>) -> Answering<'_> {
-        Box::pin(self.handle_request(request, context))
-    }
-}
 
 /// The rounds of a call: in each the server asks, and the call is sent again with the answers.
 #[derive(Default)]
@@ -43,7 +29,7 @@ impl Rounds {
     pub(super) async fn next(
         &mut self,
         asked: InputRequiredResult,
-        handler: &dyn Answer,
+        handler: &Handler,
         peer: &Peer<RoleClient>,
     ) -> Result<Round, String> {
         self.count += 1;
@@ -63,7 +49,7 @@ impl Rounds {
 /// The answers to what was asked, one after another: they may be questions to a person.
 async fn responses(
     requests: InputRequests,
-    handler: &dyn Answer,
+    handler: &Handler,
     peer: &Peer<RoleClient>,
 ) -> Result<InputResponses, String> {
     if requests.len() > MAX_QUESTIONS {
@@ -81,7 +67,7 @@ async fn responses(
         context.meta = std::mem::take(request.get_meta_mut());
         context.extensions = std::mem::take(request.extensions_mut());
         let _cancelled_with_the_call = context.ct.clone().drop_guard();
-        let answer = handler.answer(request, context).await.map_err(|error| {
+        let answer = handler.handle_request(request, context).await.map_err(|error| {
             format!("asked for more input, which was refused: {} (code {})", error.message, error.code.0)
         })?;
         let answer = serde_json::from_str(json::to_raw(&answer).get())

@@ -219,6 +219,9 @@ impl ClientHandler for Person {
             std::future::pending::<()>().await;
         }
         match question {
+            ElicitRequestParams::FormElicitationParams { message, .. } if message == "Panic!" => {
+                panic!("it does")
+            }
             ElicitRequestParams::FormElicitationParams { message, .. } if message == "Which day?" => {
                 Ok(ElicitResult::new(ElicitationAction::Accept).with_content(json!({"day": "Monday"})))
             }
@@ -283,7 +286,12 @@ async fn what_a_call_asks_for_is_answered_by_the_handler() {
 #[tokio::test]
 async fn what_nobody_answers_is_an_error_result() {
     type Case = (fn(&str, &Value) -> Answer, &'static str, usize);
-    let cases: [Case; 4] = [
+    let cases: [Case; 5] = [
+        (
+            |_, _| asks(&json!({"q1": question("Panic!")}), "s"),
+            "which was refused: the handler failed unexpectedly (code -32603)",
+            1,
+        ),
         (
             |_, _| {
                 let questions = (0..101).map(|at| (at.to_string(), question("Which day?")));
@@ -396,7 +404,10 @@ async fn requests_of_a_server_are_refused_unless_a_handler_answers_them() {
             fake.say(asking.clone()).await;
             fake.say(sampling.clone()).await;
             guarded(async {
-                while fake.seen.answers().len() < 2 {
+                while !["ask-1", "ask-2"]
+                    .iter()
+                    .all(|id| fake.seen.answers().iter().any(|answer| answer["id"] == **id))
+                {
                     tokio::task::yield_now().await;
                 }
             })
@@ -414,6 +425,19 @@ async fn requests_of_a_server_are_refused_unless_a_handler_answers_them() {
     assert_eq!(sampled["error"]["code"], -32601);
 
     let (server, fake) = with(&Person::default(), silent).await;
+    // More than may be open at once.
+    for id in 0..100 {
+        let mut asks = question("Panic!");
+        asks.as_object_mut().unwrap().extend([("jsonrpc".into(), "2.0".into()), ("id".into(), id.into())]);
+        fake.say(asks).await;
+        guarded(async {
+            while fake.seen.answers().len() <= id {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+    assert_eq!(fake.seen.answers().remove(0)["error"]["code"], -32603);
     let (elicited, sampled) = answers(server, &fake).await;
     assert_eq!(elicited["result"]["content"]["day"], "Monday");
     assert_eq!(sampled["result"]["content"]["text"], "a reply");
