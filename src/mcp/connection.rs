@@ -1,8 +1,10 @@
 //! The connection to a server: its list of tools, and calls.
 
 use std::collections::HashSet;
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use rmcp::model::{
@@ -11,7 +13,7 @@ use rmcp::model::{
 };
 use rmcp::service::{Peer, PeerRequestOptions, RoleClient, RunningService, Service, ServiceError};
 use serde_json::value::RawValue;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, unconstrained};
 
 use super::child::Child;
 use super::handler::Handler;
@@ -112,11 +114,16 @@ impl Connection {
         }
         let arguments = serde_json::from_str(input.get()).map_err(|_| "the tool input is not an object")?;
         let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        let mut rounds = pin!(unconstrained(self.rounds(params, &context)));
         tokio::select! {
-            // An answer that is there counts.
             biased;
-            answer = self.rounds(params, &context) => answer,
-            () = self.heard.closed() => Err(self.lost(&ServiceError::TransportClosed)),
+            answer = &mut rounds => return answer,
+            () = self.heard.closed() => {}
+        }
+        // An answer that came before the end counts.
+        match poll_fn(|cx| Poll::Ready(rounds.as_mut().poll(cx))).await {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => Err(self.lost(&ServiceError::TransportClosed)),
         }
     }
 
@@ -185,7 +192,7 @@ impl Connection {
     fn lost(&self, error: &ServiceError) -> String {
         // Of a transport's own words a model has no use, and they may hold addresses.
         let why = match error {
-            ServiceError::TransportClosed => "closed the connection",
+            ServiceError::TransportClosed => "is not connected any more",
             ServiceError::TransportSend(_) => "could not be reached",
             _ => "did not answer",
         };
@@ -241,12 +248,17 @@ impl Held {
         self.heard.close();
         let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).take();
         let child = self.child.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(service) = service {
-            service.close().await;
-        }
-        if let Some(child) = child {
-            child.end().await;
-        }
+        let close = async {
+            if let Some(service) = service {
+                service.close().await;
+            }
+        };
+        let end = async {
+            if let Some(child) = child {
+                child.end().await;
+            }
+        };
+        tokio::join!(close, end);
     }
 }
 

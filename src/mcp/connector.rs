@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use rmcp::ClientHandler;
 use rmcp::model::{ServerPeerInfo, SubscriptionFilter};
-use rmcp::service::{ClientLifecycleMode, Peer, RoleClient, serve_client_with_lifecycle};
+use rmcp::service::{ClientLifecycleMode, Peer, RoleClient, ServiceError, serve_client_with_lifecycle};
 use rmcp::transport::{IntoTransport, Transport};
 use tokio::process::Command;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::child::Child;
 use super::connection::{Connection, Held};
@@ -76,14 +76,16 @@ pub struct ConnectError {
 pub enum ConnectErrorKind {
     /// The command could not be started.
     Start,
-    /// What is at the other end is no MCP server, or wants another [lifecycle](Connector::lifecycle).
+    /// What is at the other end said no hello: it is no MCP server, has ended, lets nobody in, or wants
+    /// another [lifecycle](Connector::lifecycle).
     Handshake,
     /// The server did not list its tools.
     List,
 }
 
 impl Connector {
-    /// A connector for the server that goes by this name here. What it asks in return is refused.
+    /// A connector for the server that goes by this name here. Without a [handler](Self::handler) input
+    /// of a person is declined, a reply of a model refused, and there are no folders.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into().into(), handler: (), lifecycle: ClientLifecycleMode::Initialize }
     }
@@ -115,7 +117,7 @@ impl<H: ClientHandler> Connector<H> {
     /// What is at the other end is no MCP server, or it did not list its tools.
     ///
     /// # Panics
-    /// Outside of a Tokio runtime.
+    /// Outside of a Tokio runtime with time switched on.
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection.
@@ -161,7 +163,7 @@ impl<H: ClientHandler> Connector<H> {
         let heard = Arc::<Heard>::default();
         let transport = Tap::new(transport, Arc::clone(&heard));
         let (name, handler) = (self.name, Arc::new(self.handler));
-        let guarded = Guarded(Arc::clone(&handler));
+        let guarded = Guarded::new(Arc::clone(&handler));
         let service = match serve_client_with_lifecycle(guarded, transport, self.lifecycle).await {
             Ok(service) => service,
             Err(error) => {
@@ -174,13 +176,13 @@ impl<H: ClientHandler> Connector<H> {
         // `()` answers nothing that a call may ask for.
         let answers = TypeId::of::<H>() != TypeId::of::<()>();
         let peer = service.peer().clone();
-        let listener = listener(&peer, Arc::clone(&name)).await;
+        let listener = listener(&peer, Arc::clone(&name), Arc::clone(&heard)).await;
         let connection = Connection {
             name,
             peer,
             held: Some(Arc::new(Held::new(service, child, listener, Arc::clone(&heard)))),
             heard,
-            handler: answers.then(|| Arc::new(Guarded(handler)) as Arc<Handler>),
+            handler: answers.then(|| Arc::new(Guarded::new(handler)) as Arc<Handler>),
         };
         let held = connection.held.clone();
         let server = Server::list(connection).await;
@@ -199,9 +201,9 @@ impl<H: ClientHandler> Connector<H> {
     }
 }
 
-/// Asks to hear of changes of the list where the protocol wants to be asked. A change before the list
-/// is read needs no word, so the answer is waited for, though not for ever.
-async fn listener(peer: &Peer<RoleClient>, name: Arc<str>) -> JoinSet<()> {
+/// Asks to hear of changes of the list where the protocol wants to be asked. The answer is awaited, for
+/// a second at most, before the list is read, so that no change falls between the two.
+async fn listener(peer: &Peer<RoleClient>, name: Arc<str>, heard: Arc<Heard>) -> JoinSet<()> {
     let mut task = JoinSet::new();
     let tells = |info: &ServerPeerInfo| {
         let tools = info.capabilities.tools.as_ref();
@@ -209,26 +211,43 @@ async fn listener(peer: &Peer<RoleClient>, name: Arc<str>) -> JoinSet<()> {
     };
     if peer.peer_info().is_some_and(|info| tells(&info)) {
         let peer = peer.clone();
-        let (answers, answered) = oneshot::channel::<()>();
+        let (answers, answered) = oneshot::channel();
         task.spawn(async move {
-            let mut answers = Some(answers);
-            let filter = SubscriptionFilter::builder().tools_list_changed().build();
-            // What comes is heard on its way in. A server that refuses this is not asked again; one
-            // that ends it is, and so is one whose words came too fast to be read one by one.
-            let mut pause = PAUSE;
-            while let Ok(mut subscription) = peer.listen(filter.clone()).await {
-                answers.take();
-                while let Ok(Some(_)) = subscription.next().await {}
-                sleep(pause).await;
-                pause = (pause * 2).min(PAUSE * 60);
-            }
-            if !peer.is_transport_closed() {
+            listen(&peer, &heard, answers).await;
+            if !heard.is_closed() {
                 tracing::warn!(server = &*name, "the server tells no changes of its tools");
             }
         });
         let _answer = timeout(PAUSE, answered).await;
     }
     task
+}
+
+/// Listens until the server refuses. What comes is heard on its way in, so nothing is done with it here.
+async fn listen(peer: &Peer<RoleClient>, heard: &Heard, answers: oneshot::Sender<()>) {
+    let mut answers = Some(answers);
+    let filter = SubscriptionFilter::builder().tools_list_changed().build();
+    let mut pause = PAUSE;
+    while !heard.is_closed() {
+        let begun = Instant::now();
+        match peer.listen(filter.clone()).await {
+            Ok(mut subscription) if subscription.acknowledged().tools_list_changed == Some(true) => {
+                if answers.take().is_none() {
+                    // Nobody listened meanwhile.
+                    heard.may_have_changed();
+                }
+                while let Ok(Some(_)) = subscription.next().await {}
+            }
+            Ok(_) | Err(ServiceError::McpError(_)) => return,
+            Err(_) => {}
+        }
+        // The server ended it, or its words came faster than they are read one by one.
+        if begun.elapsed() > PAUSE * 60 {
+            pause = PAUSE;
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSE * 60);
+    }
 }
 
 /// Starts an MCP server that speaks over its standard input and output, connects to it, and lists
@@ -256,7 +275,8 @@ async fn listener(peer: &Peer<RoleClient>, name: Arc<str>) -> JoinSet<()> {
 /// ```
 ///
 /// # Errors
-/// The command could not be started, or what it started is no MCP server. No process of it is left.
+/// The command could not be started, what it started is no MCP server, or it did not list its tools. No
+/// process of it is left.
 ///
 /// # Panics
 /// Outside of a Tokio runtime with IO and time switched on.
@@ -302,7 +322,7 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.kind {
             ConnectErrorKind::Start => "could not be started",
-            ConnectErrorKind::Handshake => "does not speak MCP",
+            ConnectErrorKind::Handshake => "could not be greeted",
             ConnectErrorKind::List => "did not list its tools",
         };
         write!(f, "the server `{}` {what}", self.name)

@@ -10,13 +10,25 @@ use rmcp::ClientHandler;
 use rmcp::model::{ClientConfig, ClientResult, ErrorData, ServerNotification, ServerRequest};
 use rmcp::service::{NotificationContext, RequestContext, RoleClient, Service};
 
+use tokio::sync::Semaphore;
+
 use crate::execute::discard;
 
 /// A handler of any type.
 pub(super) type Handler = dyn rmcp::service::DynService<RoleClient>;
 
-/// A handler whose panics are errors: a request that gets no answer at all would wait for ever.
-pub(super) struct Guarded<H>(pub(super) Arc<H>);
+/// A handler that answers everything: what is too much, and where it panics, with an error. It stops
+/// when nobody waits for the answer any longer.
+pub(super) struct Guarded<H> {
+    handler: Arc<H>,
+    places: Semaphore,
+}
+
+impl<H> Guarded<H> {
+    pub(super) fn new(handler: Arc<H>) -> Self {
+        Self { handler, places: Semaphore::new(MAX_REQUESTS) }
+    }
+}
 
 impl<H: ClientHandler> Service<RoleClient> for Guarded<H> {
     async fn handle_request(
@@ -24,8 +36,15 @@ impl<H: ClientHandler> Service<RoleClient> for Guarded<H> {
         request: ServerRequest,
         context: RequestContext<RoleClient>,
     ) -> Result<ClientResult, ErrorData> {
-        let answer = caught(self.0.handle_request(request, context)).await;
-        answer.unwrap_or_else(|| Err(ErrorData::internal_error("the handler failed unexpectedly", None)))
+        let failed = |why| Err(ErrorData::internal_error(why, None));
+        let Ok(_place) = self.places.try_acquire() else { return failed("there are too many requests") };
+        let taken_back = context.ct.clone();
+        let answer = caught(self.handler.handle_request(request, context));
+        tokio::select! {
+            biased;
+            answer = answer => answer.unwrap_or_else(|| failed("the handler failed unexpectedly")),
+            () = taken_back.cancelled() => failed("nobody waits for the answer any longer"),
+        }
     }
 
     async fn handle_notification(
@@ -33,11 +52,11 @@ impl<H: ClientHandler> Service<RoleClient> for Guarded<H> {
         notification: ServerNotification,
         context: NotificationContext<RoleClient>,
     ) -> Result<(), ErrorData> {
-        caught(self.0.handle_notification(notification, context)).await.unwrap_or(Ok(()))
+        caught(self.handler.handle_notification(notification, context)).await.unwrap_or(Ok(()))
     }
 
     fn get_info(&self) -> ClientConfig {
-        ClientHandler::get_info(&self.0)
+        ClientHandler::get_info(&self.handler)
     }
 }
 
@@ -54,3 +73,6 @@ async fn caught<F: Future>(work: F) -> Option<F::Output> {
     })
     .await
 }
+
+/// So many requests of a server are answered at once.
+const MAX_REQUESTS: usize = 64;

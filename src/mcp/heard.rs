@@ -1,7 +1,7 @@
 //! What is known of a connection from the messages that go over it.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rmcp::model::{
@@ -21,9 +21,9 @@ pub(super) struct Heard {
     /// How often the list of tools has changed.
     changes: Arc<AtomicU64>,
     calls: Mutex<Calls>,
-    /// What the server has asked, and nobody has answered.
-    asked: Mutex<HashSet<RequestId>>,
-    answered: Notify,
+    /// How many answers to requests of the server are being written.
+    answers: AtomicUsize,
+    written: Notify,
     /// Cancelled once no answer can come any more.
     closed: CancellationToken,
 }
@@ -46,6 +46,11 @@ impl Heard {
         self.changes.load(Ordering::Acquire)
     }
 
+    /// Takes it that the list has changed, where a change can't have been heard.
+    pub(super) fn may_have_changed(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
     /// The counter itself.
     pub(super) fn count(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.changes)
@@ -64,26 +69,21 @@ impl Heard {
         self.closed.cancelled().await;
     }
 
-    /// Waits while the server has too much to be answered. Each request has a task, and a server that
-    /// asks without end would have as many as it likes.
+    /// Waits while too many answers are still to be written: a server that asks without end and reads
+    /// nothing is not read either.
     pub(super) async fn room(&self) {
         loop {
-            let answered = self.answered.notified();
-            if self.asked().len() < MAX_ASKED {
+            let written = self.written.notified();
+            if self.answers.load(Ordering::Acquire) < MAX_ANSWERS {
                 return;
             }
-            answered.await;
+            written.await;
         }
     }
 
-    pub(super) fn answered(&self, request: &RequestId) {
-        self.asked().remove(request);
-        self.answered.notify_one();
-    }
-
-    /// Notes the token of a call before the request is gone, so that no answer is too fast. Gives the
-    /// request of the server that the message answers.
-    pub(super) fn sends(&self, message: &TxJsonRpcMessage<RoleClient>) -> Option<RequestId> {
+    /// Notes the token of a call before the request is gone, so that no answer is too fast; and an
+    /// answer, until what this gives is dropped.
+    pub(super) fn sends(self: &Arc<Self>, message: &TxJsonRpcMessage<RoleClient>) -> Option<Writing> {
         match message {
             JsonRpcMessage::Request(message) => {
                 if let ClientRequest::CallToolRequest(call) = &message.request
@@ -96,24 +96,22 @@ impl Heard {
                 }
                 None
             }
-            JsonRpcMessage::Response(message) => Some(message.id.clone()),
-            JsonRpcMessage::Error(message) => message.id.clone(),
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {
+                self.answers.fetch_add(1, Ordering::AcqRel);
+                Some(Writing(Arc::clone(self)))
+            }
             JsonRpcMessage::Notification(_) => None,
         }
     }
 
     pub(super) fn receives(&self, message: &RxJsonRpcMessage<RoleClient>) {
         match message {
-            JsonRpcMessage::Request(message) => drop(self.asked().insert(message.id.clone())),
+            JsonRpcMessage::Request(_) => {}
             JsonRpcMessage::Notification(message) => match &message.notification {
                 ServerNotification::ToolListChangedNotification(_) => {
-                    self.changes.fetch_add(1, Ordering::Release);
+                    self.may_have_changed();
                 }
                 ServerNotification::ProgressNotification(told) => self.progress(&told.params),
-                // What was taken back is not answered.
-                ServerNotification::CancelledNotification(taken_back) => {
-                    taken_back.params.request_id.iter().for_each(|request| self.answered(request));
-                }
                 _ => {}
             },
             JsonRpcMessage::Response(message) => self.ended(&message.id),
@@ -121,11 +119,11 @@ impl Heard {
         }
     }
 
-    /// A call that has its answer makes no progress. `rmcp` takes a number that is written as a string
-    /// for the number.
-    fn ended(&self, answered: &RequestId) {
-        let answered = answered.to_string();
-        self.calls().retain(|_, (id, _)| id.to_string() != answered);
+    /// A call that has its answer makes no progress. In an answer `rmcp` takes a number that is written
+    /// as a string for the number.
+    fn ended(&self, call: &RequestId) {
+        let call = call.to_string();
+        self.calls().retain(|_, (id, _)| id.to_string() != call);
     }
 
     fn progress(&self, told: &ProgressNotificationParam) {
@@ -140,14 +138,20 @@ impl Heard {
     fn calls(&self) -> MutexGuard<'_, Calls> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn asked(&self) -> MutexGuard<'_, HashSet<RequestId>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+/// An answer that is being written.
+pub(super) struct Writing(Arc<Heard>);
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.0.answers.fetch_sub(1, Ordering::AcqRel);
+        self.0.written.notify_one();
     }
 }
 
 /// A message of progress is cut to this many bytes.
 const MAX_MESSAGE: usize = 1024;
 
-/// So many requests of the server may wait for their answers before no more is read.
-const MAX_ASKED: usize = 64;
+/// So many answers may be under way before no more is read.
+const MAX_ANSWERS: usize = 64;

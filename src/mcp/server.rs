@@ -71,9 +71,6 @@ impl Server {
     /// # Errors
     /// As [`connect`](Self::connect).
     ///
-    /// # Panics
-    /// Outside of a Tokio runtime.
-    ///
     /// # Cancel safety
     /// Safe: the connection stays as it is.
     pub async fn of(name: impl Into<String>, peer: &Peer<RoleClient>) -> Result<Self, ConnectError> {
@@ -139,8 +136,8 @@ impl Server {
     }
 
     /// Closes the connection, for all clones and for the tools made of them, and ends the processes
-    /// of a server that was [spawned](super::spawn). It does nothing to a connection that the caller
-    /// keeps.
+    /// of a server that was [spawned](super::spawn), which takes about two seconds where it does not end
+    /// by itself. It does nothing to a connection that the caller keeps, and a second one returns at once.
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection and kills the processes at once.

@@ -1,6 +1,7 @@
 //! Servers as tools of a runner.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use super::result::ResultOptions;
 use super::server::Server;
 use super::set::{DefinitionOptions, SetTool, ToolSet, definitions};
 use crate::ToolRunner;
+use crate::error::Error;
+use crate::messages::json;
 use crate::tool::{Tool, ToolContext};
 
 /// Servers, and how their tools are offered.
@@ -41,7 +44,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// These servers, whose tools come in this order.
+    /// These servers, whose tools come in this order. Each needs a name of its own.
     pub fn new(servers: impl IntoIterator<Item = Server>) -> Self {
         Self {
             servers: servers.into_iter().collect(),
@@ -90,15 +93,21 @@ impl Servers {
     }
 
     /// The tools for a runner of one's own, the set behind them, and what was changed. Such a runner
-    /// tells no changes of the lists; [`Server::has_changed`] does.
+    /// tells no changes of the lists; [`Server::has_changed`] does. Of two servers with one name the second
+    /// is left out, and the report says so.
     pub fn into_tools(self) -> (Vec<Tool>, ToolSet, Report) {
         let Self { servers, mut set, definitions: options, results, timeout } = self;
+        let mut connections = HashMap::new();
         for server in &servers {
-            set = set.server(server.name(), server.tools_json());
+            set = match connections.entry(server.name()) {
+                Entry::Vacant(entry) => {
+                    entry.insert(&server.connection);
+                    set.server(server.name(), server.tools_json())
+                }
+                Entry::Occupied(_) => set.unavailable(server.name(), "another server has this name"),
+            };
         }
         let (set, report) = set.build();
-        let connections: HashMap<_, _> =
-            servers.iter().map(|server| (server.name(), &server.connection)).collect();
         let tool = |(listed, definition): (&SetTool, Box<RawValue>)| {
             let connection = connections.get(listed.server()).copied()?.clone();
             let name: Arc<str> = listed.mcp_name().into();
@@ -135,7 +144,7 @@ impl ToolRunner {
     /// Adds the tools of MCP servers, behind those that the runner has.
     ///
     /// Add all servers in one call, and your own tools before them, so that names are told apart:
-    /// a name that is taken twice is an error before any request. What was renamed, shortened,
+    /// a name that is taken twice, by tools or by servers, is an error before any request. What was renamed, shortened,
     /// cleaned or left out is told as a warning to `tracing`; [`Servers::into_tools`] returns it.
     ///
     /// The calls run like those of other tools, with the runner's concurrency and limits of time; where
@@ -148,6 +157,13 @@ impl ToolRunner {
     pub fn mcp_servers(self, servers: impl Into<Servers>) -> Self {
         let native: Vec<_> = self.tool_names().map(ToOwned::to_owned).collect();
         let servers = servers.into();
+        let mut names = HashSet::new();
+        if let Some(server) = servers.servers.iter().find(|server| !names.insert(server.name())) {
+            let name = json::shown(server.name());
+            return self.fail(Error::request(format!(
+                "two MCP servers are named `{name}`: connect each under a name of its own"
+            )));
+        }
         let lists: Vec<_> = servers.servers.iter().map(Server::watch).collect();
         let (tools, ..) = servers.reserve(native).into_tools();
         self.watch(lists).tools(tools)

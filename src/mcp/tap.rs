@@ -1,13 +1,13 @@
 //! A transport that is listened to.
 
 use std::borrow::Cow;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
+use tokio::task::unconstrained;
 use tokio::time::timeout;
 
 use super::heard::Heard;
@@ -36,21 +36,17 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Tap<T> {
         &mut self,
         message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        let answers = self.heard.sends(&message);
-        let mut write: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(self.inner.send(message));
-        // Whoever is polled first writes first. Here that is whoever was sent first, so that word of a
-        // cancelled call does not come before the call.
+        let writing = self.heard.sends(&message);
+        let mut write = Box::pin(unconstrained(self.inner.send(message)));
+        // Whoever is polled first writes first, and `rmcp` polls each in a task of its own. Here that is
+        // whoever was sent first, so that word of a cancelled call does not come before the call.
         let first = write.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        let heard = Arc::clone(&self.heard);
         async move {
-            let sent = match first {
+            let _writing = writing;
+            match first {
                 Poll::Ready(sent) => sent,
                 Poll::Pending => write.await,
-            };
-            if let Some(request) = answers {
-                heard.answered(&request);
             }
-            sent
         }
     }
 

@@ -121,7 +121,7 @@ impl ToolRunner {
         self.edit(|inner| inner.rules = change(std::mem::take(&mut inner.rules)))
     }
 
-    fn fail(self, error: Error) -> Self {
+    pub(crate) fn fail(self, error: Error) -> Self {
         self.edit(|inner| {
             inner.error.get_or_insert(error);
         })

@@ -137,7 +137,7 @@ async fn a_start_that_fails_leaves_no_process() {
         let mut silent = Command::new("sh");
         silent.args(["-c", "sleep 1000 & echo $! $$ >\"$PIDS\"; echo no JSON; exit 1"]).env("PIDS", &pids.0);
         let error = guarded(mcp::spawn("sh", silent)).await.unwrap_err();
-        assert_eq!(error.to_string(), "the server `sh` does not speak MCP");
+        assert_eq!(error.to_string(), "the server `sh` could not be greeted");
         pids.until_gone().await;
     }
 }

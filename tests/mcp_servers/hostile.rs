@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 
 use agentloop::mcp::rmcp::model::ProtocolVersion;
 use agentloop::mcp::rmcp::service::ClientLifecycleMode;
@@ -15,7 +14,8 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinSet, yield_now};
 
 use crate::fake::{Answer, connected, connected_by, list_changed, page, text, tool};
-use crate::{guarded, run_of, texts};
+use crate::unasked::{Person, asking};
+use crate::{guarded, run_of, texts, until};
 
 /// A server that answers what it must, and reads no more then.
 async fn deaf(room: usize) -> (Server, BufReader<DuplexStream>) {
@@ -70,61 +70,85 @@ async fn a_server_that_reads_nothing_is_shut_down_all_the_same() {
     guarded(server.clone().shutdown()).await;
     assert!(!server.is_connected());
     guarded(runs.join_next()).await.unwrap().unwrap().unwrap();
-    assert_eq!(result(&api), "the server `deaf` closed the connection: whether the call ran is unknown");
+    assert_eq!(result(&api), "the server `deaf` is not connected any more: whether the call ran is unknown");
     let (_, results) = run_of(&ToolRunner::new().mcp(server.clone()), vec![("c1", "read", json!({}))]).await;
     assert_eq!(texts(&results), ["the server `deaf` is not connected: the call did not run"]);
     drop((api, server));
-    guarded(async {
-        while Handle::current().metrics().num_alive_tasks() > before {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    until(|| Handle::current().metrics().num_alive_tasks() <= before).await;
     drop(theirs);
 }
 
+/// Each request has a task until its answer is written.
 #[tokio::test]
 async fn requests_whose_answers_nobody_reads_do_not_pile_up() {
-    let (server, theirs) = deaf(1024).await;
-    let written = Arc::new(AtomicUsize::new(0));
-    let mut flood = JoinSet::new();
-    let (count, mut stream) = (Arc::clone(&written), theirs.into_inner());
-    flood.spawn(async move {
-        for id in 0..10_000 {
-            let ping = json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
-            stream.write_all(format!("{ping}\n").as_bytes()).await.unwrap();
-            count.fetch_add(1, Relaxed);
-        }
-    });
-    let mut most = 0;
-    for _ in 0..100_000 {
-        yield_now().await;
-        most = most.max(Handle::current().metrics().num_alive_tasks());
+    type Flood = fn(u32) -> Vec<Value>;
+    fn ping(id: u32) -> Value {
+        json!({"jsonrpc": "2.0", "id": id, "method": "ping"})
     }
-    let written = written.load(Relaxed);
-    println!("{written} requests, {most} tasks at most");
-    assert!((64..1000).contains(&written) && most < 100, "{written} requests, {most} tasks");
-    drop(server);
+    let floods: [(&str, Flood); 3] = [
+        ("ids of their own", |id| vec![ping(id)]),
+        ("one id", |_| vec![ping(7)]),
+        ("taken back", |id| {
+            let params = json!({"requestId": id});
+            vec![ping(id), json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})]
+        }),
+    ];
+    for (name, messages) in floods {
+        let before = Handle::current().metrics().num_alive_tasks();
+        let (server, theirs) = deaf(1024).await;
+        let written = Arc::new(AtomicUsize::new(0));
+        let mut flood = JoinSet::new();
+        let (count, mut stream) = (Arc::clone(&written), theirs.into_inner());
+        flood.spawn(async move {
+            for id in 0..10_000 {
+                for message in messages(id) {
+                    stream.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+                }
+                count.fetch_add(1, Relaxed);
+            }
+        });
+        // It goes on until nobody reads any more. What is taken back in time needs no answer.
+        let (mut most, mut last) = (0, usize::MAX);
+        while last != written.load(Relaxed) {
+            last = written.load(Relaxed);
+            for _ in 0..5000 {
+                yield_now().await;
+                most = most.max(Handle::current().metrics().num_alive_tasks() - before);
+            }
+        }
+        println!("{name}: {last} requests, {most} tasks at most");
+        assert!(last >= 64 && most < 150, "{name}: {last} requests, {most} tasks");
+        drop((server, flood));
+        until(|| Handle::current().metrics().num_alive_tasks() <= before).await;
+    }
 }
 
 #[tokio::test]
-async fn requests_that_are_taken_back_make_room() {
-    let silent = |method: &str, _: &Value| match method {
-        "tools/list" => page(&["read"]),
-        _ => text("ok"),
-    };
-    let connector = Connector::new("files").handler(crate::unasked::Person::waiting());
-    let (server, fake) = connected_by(connector, silent).await;
+async fn requests_that_wait_for_a_person_are_bounded_and_keep_nothing_up() {
+    let answer = |method: &str, _: &Value| if method == "tools/list" { page(&["read"]) } else { text("ok") };
+    let connector = Connector::new("files").handler(Person::waiting());
+    let (server, fake) = connected_by(connector, answer).await;
+    let tasks = || Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
     for id in 0..200 {
-        let mut asks = crate::unasked::question("Which day?");
-        asks.as_object_mut().unwrap().extend([("jsonrpc".into(), "2.0".into()), ("id".into(), id.into())]);
-        fake.say(asks).await;
-        let params = json!({"requestId": id, "reason": "never mind"});
-        fake.say(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})).await;
+        fake.say(asking(json!(id), "Which day?")).await;
     }
+    until(|| fake.seen.answers().len() == 200 - 64).await;
+    assert!(
+        fake.seen.answers().iter().all(|answer| answer["error"]["message"] == "there are too many requests")
+    );
     let runner = ToolRunner::new().mcp(server.unwrap());
     let (_, results) = run_of(&runner, vec![("c1", "read", json!({}))]).await;
     assert_eq!(texts(&results), ["ok"]);
+
+    for id in 0..200 {
+        let params = json!({"requestId": id, "reason": "never mind"});
+        fake.say(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})).await;
+    }
+    // The handlers end, and there is room again.
+    until(|| tasks() <= before).await;
+    fake.say(asking(json!("one more"), "Which day?")).await;
+    until(|| tasks() > before).await;
 }
 
 #[tokio::test]
@@ -138,7 +162,7 @@ async fn a_burst_of_changes_does_not_end_the_listening() {
     let listened = fake.seen.ids_of("subscriptions/listen");
     let mut change = list_changed();
     change["params"] = json!({"_meta": {"io.modelcontextprotocol/subscriptionId": listened[0]}});
-    // In one write, so that nobody can read them one by one.
+    // In one write, so that `rmcp` takes them in faster than they are read one by one, and gives up.
     fake.say(Value::Array(vec![change; 500])).await;
     guarded(fake.seen.until("subscriptions/listen", 2)).await;
     assert!(server.has_changed());
@@ -197,18 +221,18 @@ async fn calls_are_called_off_behind_themselves_and_only_if_nobody_waits() {
         drop(call);
     }
     guarded(server.refresh()).await.unwrap();
+    let waits = fake.seen.of("tools/call").len() - calls.len();
+    assert!(waits > 0);
+    guarded(fake.seen.until("notifications/cancelled", waits)).await;
+    println!("{waits} called off");
     let mut known = std::collections::HashSet::new();
-    let mut called_off = 0;
     for message in fake.seen.all() {
         match message["method"].as_str() {
             Some("tools/call") => drop(known.insert(message["id"].clone())),
             Some("notifications/cancelled") => {
-                called_off += 1;
                 assert!(known.contains(&message["params"]["requestId"]), "{message}");
             }
             _ => {}
         }
     }
-    println!("{called_off} called off");
-    assert!(called_off > 0);
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use agentloop::mcp::{Prefix, Servers};
+use agentloop::run_loop::RunErrorKind;
 use agentloop::testing::{Reply, Server};
 use agentloop::{MessageRequest, Run, Tool, ToolRunner};
 use fake::{Answer, connected, list_changed, page, service, text, tool};
@@ -19,6 +20,16 @@ const GUARD: Duration = Duration::from_secs(20);
 
 async fn guarded<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(GUARD, work).await.expect("nothing waits for ever")
+}
+
+/// Waits until something is so.
+async fn until(is_so: impl Fn() -> bool) {
+    guarded(async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
 }
 
 /// Runs a turn of these calls, and gives the run with the results that were sent.
@@ -138,6 +149,27 @@ async fn a_list_that_changes_stays_as_it_was_until_it_is_asked_for() {
     let server = agentloop::mcp::Server::of("s", &service).await.unwrap();
     let (_, results) = run_of(&ToolRunner::new().mcp(server), vec![("c1", "new", json!({}))]).await;
     assert_eq!(texts(&results), ["ok"]);
+}
+
+#[tokio::test]
+async fn two_servers_with_one_name_are_an_error_before_any_request() {
+    let one = |method: &str, _: &Value| if method == "tools/list" { page(&["one"]) } else { text("first") };
+    let two = |method: &str, _: &Value| if method == "tools/list" { page(&["two"]) } else { text("second") };
+    let (first, _fake) = connected("fs", one).await;
+    let (second, _other) = connected("fs", two).await;
+    let servers = [first.unwrap(), second.unwrap()];
+    let api = Server::start([]).await;
+    let runner = ToolRunner::new().mcp_servers(servers.clone());
+    assert_eq!(runner.run(&api.client(), "go").await.unwrap_err().kind(), RunErrorKind::Request);
+    let error = runner.check().unwrap_err();
+    assert!(error.to_string().contains("two MCP servers are named `fs`"), "{error}");
+    assert_eq!(api.request_count(), 0);
+
+    let (tools, set, report) = Servers::new(servers).into_tools();
+    assert_eq!(tools.len(), 1);
+    assert_eq!((set.iter().next().unwrap().mcp_name(), report.dropped().count()), ("one", 1), "{report}");
+    let runner = ToolRunner::new().tools(tools);
+    assert_eq!(texts(&run_of(&runner, vec![("c1", "one", json!({}))]).await.1), ["first"]);
 }
 
 #[tokio::test]

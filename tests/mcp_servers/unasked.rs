@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::fake::{Answer, Fake, connected, connected_by, list_changed, page, text};
-use crate::{guarded, run_of, texts};
+use crate::{guarded, run_of, texts, until};
 
 /// Lists one tool, and answers no call.
 fn silent(method: &str, _: &Value) -> Answer {
@@ -171,12 +171,7 @@ async fn a_server_that_is_discovered_is_one_like_the_others() {
 
     guarded(fake.seen.until("subscriptions/listen", 1)).await;
     fake.say(list_changed()).await;
-    guarded(async {
-        while !server.has_changed() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until(|| server.has_changed()).await;
     assert!(server.is_connected());
 }
 
@@ -245,9 +240,16 @@ impl ClientHandler for Person {
     }
 }
 
-pub(crate) fn question(message: &str) -> Value {
+fn question(message: &str) -> Value {
     let schema = json!({"type": "object", "properties": {"day": {"type": "string"}}});
     json!({"method": "elicitation/create", "params": {"mode": "form", "message": message, "requestedSchema": schema}})
+}
+
+/// The same as a request of the server's own.
+pub(crate) fn asking(id: Value, message: &str) -> Value {
+    let mut asking = question(message);
+    asking.as_object_mut().unwrap().extend([("jsonrpc".to_owned(), json!("2.0")), ("id".to_owned(), id)]);
+    asking
 }
 
 fn asks(questions: &Value, state: &str) -> Answer {
@@ -327,23 +329,16 @@ async fn what_nobody_answers_is_an_error_result() {
 }
 
 /// `rmcp` gives the handler some seconds to answer a server that is gone.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_connection_that_closes_under_a_question_is_closed_at_once() {
     let person = Person::waiting();
     let (server, mut fake) = with(&person, silent).await;
-    let mut asks = question("Which day?");
-    asks.as_object_mut().unwrap().extend([("jsonrpc".into(), "2.0".into()), ("id".into(), "ask-1".into())]);
-    fake.say(asks).await;
-    while person.0.questions.load(Relaxed) == 0 {
-        tokio::task::yield_now().await;
-    }
+    fake.say(asking(json!("ask-1"), "Which day?")).await;
+    until(|| person.0.questions.load(Relaxed) > 0).await;
+    let start = tokio::time::Instant::now();
     fake.stop();
-    for _ in 0..10_000 {
-        tokio::task::yield_now().await;
-    }
-    assert!(!server.is_connected());
-    let (_, results) = run_of(&ToolRunner::new().mcp(server), vec![("c1", "read", json!({}))]).await;
-    assert_eq!(texts(&results), ["the server `booking` is not connected: the call did not run"]);
+    until(|| !server.is_connected()).await;
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 }
 
 #[tokio::test]
@@ -357,15 +352,13 @@ async fn a_question_ends_with_its_connection() {
     let runner = ToolRunner::new().mcp(server);
     let close = async {
         guarded(fake.seen.until("tools/call", 1)).await;
-        while person.0.questions.load(Relaxed) == 0 {
-            tokio::task::yield_now().await;
-        }
+        until(|| person.0.questions.load(Relaxed) > 0).await;
         fake.stop();
     };
     let ((_, results), ()) = tokio::join!(run_of(&runner, vec![("c1", "book", json!({}))]), close);
     assert_eq!(
         texts(&results),
-        ["the server `booking` closed the connection: whether the call ran is unknown"]
+        ["the server `booking` is not connected any more: whether the call ran is unknown"]
     );
     guarded(person.0.cancelled.notified()).await;
 }
@@ -389,8 +382,7 @@ async fn a_question_ends_with_its_call() {
 async fn requests_of_a_server_are_refused_unless_a_handler_answers_them() {
     let sampling = json!({"jsonrpc": "2.0", "id": "ask-2", "method": "sampling/createMessage", "params": {
         "messages": [{"role": "user", "content": {"type": "text", "text": "Hi"}}], "maxTokens": 9}});
-    let mut asking = question("Which day?");
-    asking.as_object_mut().unwrap().extend([("jsonrpc".into(), "2.0".into()), ("id".into(), "ask-1".into())]);
+    let elicitation = asking(json!("ask-1"), "Which day?");
 
     let answers = async |server: Server, fake: &Fake| {
         let (api, runner) = (
@@ -401,17 +393,10 @@ async fn requests_of_a_server_are_refused_unless_a_handler_answers_them() {
         let run = runner.run(&client, "go");
         let ask = async {
             tokens(fake, 1).await;
-            fake.say(asking.clone()).await;
+            fake.say(elicitation.clone()).await;
             fake.say(sampling.clone()).await;
-            guarded(async {
-                while !["ask-1", "ask-2"]
-                    .iter()
-                    .all(|id| fake.seen.answers().iter().any(|answer| answer["id"] == **id))
-                {
-                    tokio::task::yield_now().await;
-                }
-            })
-            .await;
+            let is_there = |id: &&str| fake.seen.answers().iter().any(|answer| answer["id"] == **id);
+            until(|| ["ask-1", "ask-2"].iter().all(is_there)).await;
             fake.say(json!({"jsonrpc": "2.0", "id": 2, "result": {"content": []}})).await;
         };
         let (run, ()) = tokio::join!(guarded(run), ask);
@@ -426,16 +411,9 @@ async fn requests_of_a_server_are_refused_unless_a_handler_answers_them() {
 
     let (server, fake) = with(&Person::default(), silent).await;
     // More than may be open at once.
-    for id in 0..100 {
-        let mut asks = question("Panic!");
-        asks.as_object_mut().unwrap().extend([("jsonrpc".into(), "2.0".into()), ("id".into(), id.into())]);
-        fake.say(asks).await;
-        guarded(async {
-            while fake.seen.answers().len() <= id {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
+    for id in 0..70 {
+        fake.say(asking(json!(id), "Panic!")).await;
+        until(|| fake.seen.answers().len() > id).await;
     }
     assert_eq!(fake.seen.answers().remove(0)["error"]["code"], -32603);
     let (elicited, sampled) = answers(server, &fake).await;
