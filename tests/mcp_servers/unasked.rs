@@ -169,7 +169,10 @@ async fn a_server_that_is_discovered_is_one_like_the_others() {
     assert_eq!(texts(&results), ["booked"]);
     assert_eq!(person.0.questions.load(Relaxed), 1);
 
-    guarded(fake.seen.until("subscriptions/listen", 1)).await;
+    // It listens before it reads the list, so that no change falls between the two.
+    let all = fake.seen.all();
+    let place = |method: &str| all.iter().position(|message| message["method"] == method);
+    assert!(place("subscriptions/listen").is_some() && place("subscriptions/listen") < place("tools/list"));
     fake.say(list_changed()).await;
     until(|| server.has_changed()).await;
     assert!(server.is_connected());
