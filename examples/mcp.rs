@@ -1,4 +1,4 @@
-//! A file server of others, started as a process, and its tools in the loop.
+//! A third-party file server, started as a process, and its tools in the loop.
 //!
 //! The server is `@modelcontextprotocol/server-filesystem`, which `npx` fetches and runs; it sees one
 //! temporary folder. Without a key the model is the scripted server of `agentloop::testing`:
@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::temp_dir().join(format!("agentloop-mcp-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join("rain.txt"), "Take a coat.\n")?;
-    // The server compares paths as they really are.
+    // The server resolves symbolic links.
     let ended = run(&folder.canonicalize()?).await;
     std::fs::remove_dir_all(&folder)?;
     ended

@@ -107,7 +107,7 @@ impl<H: ClientHandler> Connector<H> {
         self
     }
 
-    /// Connects over a transport, any that `rmcp` has or takes, and lists the server's tools. The
+    /// Connects over a transport, any that is an `IntoTransport`, and lists the server's tools. The
     /// connection is closed when the last clone of the server, and of the tools made of it, is
     /// dropped.
     ///
@@ -142,6 +142,7 @@ impl<H: ClientHandler> Connector<H> {
     /// Dropping the future kills what was started.
     pub async fn spawn(self, mut command: Command) -> Result<Server, ConnectError> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        keep_keys(&mut command);
         let child = Child::start(command).map_err(|error| self.error(ConnectErrorKind::Start, error))?;
         match child.pipes() {
             Some((input, output)) => {
@@ -256,7 +257,9 @@ async fn listen(peer: &Peer<RoleClient>, heard: &Heard, answers: oneshot::Sender
 /// It runs in a process group of its own (on Windows in a job), so that what it starts ends with it:
 /// a wrapper script, or the real server behind one. [`Server::shutdown`] lets it end by itself for a
 /// while; a drop of the last clone kills the group at once, without a runtime. What it writes to its
-/// standard error goes where yours goes, unless the command says otherwise.
+/// standard error goes where yours goes, unless the command says otherwise. It inherits your
+/// environment, but for the keys of the API, `ANTHROPIC_API_KEY` and `ANTHROPIC_AUTH_TOKEN`, unless the
+/// command sets them.
 ///
 /// There is no limit of time: `tokio::time::timeout` around it is one.
 ///
@@ -266,7 +269,7 @@ async fn listen(peer: &Peer<RoleClient>, heard: &Heard, answers: oneshot::Sender
 ///
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// let mut command = Command::new("npx");
-/// command.args(["-y", "@modelcontextprotocol/server-filesystem", "."]);
+/// command.args(["-y", "@modelcontextprotocol/server-filesystem@2026.8.31", "."]);
 /// let files = mcp::spawn("files", command).await?;
 /// let runner = ToolRunner::new().mcp(files.clone());
 /// // …
@@ -285,6 +288,15 @@ async fn listen(peer: &Peer<RoleClient>, heard: &Heard, answers: oneshot::Sender
 /// Dropping the future kills what was started.
 pub async fn spawn(name: impl Into<String>, command: Command) -> Result<Server, ConnectError> {
     Connector::new(name).spawn(command).await
+}
+
+/// Takes the keys of the API out of what the command inherits, unless it says something of them itself.
+fn keep_keys(command: &mut Command) {
+    for name in ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"] {
+        if command.as_std().get_envs().all(|(known, _)| known != name) {
+            command.env_remove(name);
+        }
+    }
 }
 
 impl ConnectError {
@@ -337,3 +349,20 @@ impl StdError for ConnectError {
 
 /// How long a server has to say that it will tell what changes, and the pause until it is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_gets_no_key_that_nobody_gave_it() {
+        let mut command = Command::new("server");
+        command.env("ANTHROPIC_AUTH_TOKEN", "meant for it").env("HOME", "/");
+        keep_keys(&mut command);
+        let mut said: Vec<_> =
+            command.as_std().get_envs().map(|(name, value)| (name, value.is_some())).collect();
+        said.sort();
+        let said: Vec<_> = said.iter().map(|(name, is_set)| (name.to_str().unwrap(), *is_set)).collect();
+        assert_eq!(said, [("ANTHROPIC_API_KEY", false), ("ANTHROPIC_AUTH_TOKEN", true), ("HOME", true)]);
+    }
+}

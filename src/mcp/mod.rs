@@ -9,13 +9,13 @@
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut command = Command::new("npx");
-//! command.args(["-y", "@modelcontextprotocol/server-filesystem", "."]);
+//! command.args(["-y", "@modelcontextprotocol/server-filesystem@2026.8.31", "."]);
 //! let files = mcp::spawn("files", command).await?;
 //!
 //! let runner = ToolRunner::new().mcp(files.clone());
-//! let run = runner.run(&Client::from_env()?, "What is in this folder?").await?;
-//! println!("{}", run.text());
+//! let run = runner.run(&Client::from_env()?, "What is in this folder?").await;
 //! files.shutdown().await;
+//! println!("{}", run?.text());
 //! # Ok(()) }
 //! ```
 //!

@@ -153,8 +153,8 @@ impl Server {
         self.connection.is_open()
     }
 
-    /// True if the server said that its tools have changed since this list was taken. A run tells
-    /// it as [`RunEvent::ToolsChanged`](crate::RunEvent::ToolsChanged).
+    /// True if the server said that its list of tools has changed since this one was taken, or may have
+    /// said so while nobody listened. One that can't say so never has. A run tells it as [`RunEvent::ToolsChanged`](crate::RunEvent::ToolsChanged).
     #[must_use]
     pub fn has_changed(&self) -> bool {
         self.connection.heard.changes() != self.changes

@@ -86,7 +86,8 @@ impl Servers {
         self
     }
 
-    /// Names that are left to other tools. Those of a runner's own tools are by themselves.
+    /// Names that no tool here may take. [`ToolRunner::mcp_servers`] reserves those of the runner's tools
+    /// by itself.
     pub fn reserve(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.set = self.set.reserve(names);
         self
@@ -143,12 +144,14 @@ impl ToolRunner {
 
     /// Adds the tools of MCP servers, behind those that the runner has.
     ///
-    /// Add all servers in one call, and your own tools before them, so that names are told apart:
-    /// a name that is taken twice, by tools or by servers, is an error before any request. What was renamed, shortened,
-    /// cleaned or left out is told as a warning to `tracing`; [`Servers::into_tools`] returns it.
+    /// Tools that the runner has already keep their names. Among the new ones all whose names meet get
+    /// new names, so add the servers in one call unless they need options of their own. Two servers with
+    /// one name, and a tool that is added later under a taken name, are errors before any request. What
+    /// was renamed, shortened, cleaned or left out is told as a warning to `tracing`;
+    /// [`Servers::into_tools`] returns it.
     ///
     /// The calls run like those of other tools, with the runner's concurrency and limits of time; where
-    /// there is no limit, it is five minutes. How far they are is told as
+    /// none is set, a call may take five minutes. How far they are is told as
     /// [`RunEvent::ToolProgress`](crate::RunEvent::ToolProgress), and a list that changes as
     /// [`RunEvent::ToolsChanged`](crate::RunEvent::ToolsChanged). A server that is gone, hangs or breaks
     /// the protocol is an error result, and the loop goes on. This crate sends no call twice (over HTTP

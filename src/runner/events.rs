@@ -102,7 +102,7 @@ pub enum RunEvent {
         /// The call.
         call: PendingCall,
     },
-    /// An MCP server says that its tools are others by now. The run goes on with those that it has;
+    /// An MCP server says that its list of tools has changed. The run goes on with those that it has;
     /// `mcp::Server::refresh` takes the new list for the next one.
     #[non_exhaustive]
     ToolsChanged {
