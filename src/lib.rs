@@ -129,26 +129,40 @@ pub use tool::context::ToolContext;
 pub use tool::definition::Tool;
 pub use tool::output::{Json, ToolError, ToolOutput};
 
-/// The guides. They hold no items.
+/// The guides. They hold no items. A link that is defined here goes before the one of the file, which is
+/// for those who read that.
 #[cfg(any(doc, doctest))]
 pub mod _documentation {
+    #[doc = "[errors]: crate::_documentation::errors"]
+    #[doc = ""]
     #[doc = include_str!("../docs/client.md")]
     pub mod client {}
     #[doc = include_str!("../docs/conversations.md")]
     pub mod conversations {}
     #[doc = include_str!("../docs/design.md")]
     pub mod design {}
+    #[doc = "[client]: crate::_documentation::client"]
+    #[doc = ""]
     #[doc = include_str!("../docs/errors.md")]
     pub mod errors {}
     #[cfg(feature = "mcp")]
+    #[doc = "[loop]: crate::_documentation::the_loop"]
+    #[doc = "[streaming]: crate::_documentation::streaming"]
+    #[doc = "[observability]: crate::_documentation::observability"]
+    #[doc = ""]
     #[doc = include_str!("../docs/mcp.md")]
     pub mod mcp {}
+    #[doc = "[streaming]: crate::_documentation::streaming"]
+    #[doc = "[errors]: crate::_documentation::errors"]
+    #[doc = ""]
     #[doc = include_str!("../docs/observability.md")]
     pub mod observability {}
     #[doc = include_str!("../docs/spec.md")]
     pub mod spec {}
     #[doc = include_str!("../docs/streaming.md")]
     pub mod streaming {}
+    #[cfg_attr(feature = "mcp", doc = "[mcp]: crate::_documentation::mcp")]
+    #[doc = ""]
     #[doc = include_str!("../docs/loop.md")]
     pub mod the_loop {}
     #[doc = include_str!("../docs/versioning.md")]
