@@ -9,7 +9,6 @@ use std::task::Poll;
 use rmcp::ClientHandler;
 use rmcp::model::{ClientConfig, ClientResult, ErrorData, ServerNotification, ServerRequest};
 use rmcp::service::{NotificationContext, RequestContext, RoleClient, Service};
-
 use tokio::sync::Semaphore;
 
 use crate::execute::discard;
