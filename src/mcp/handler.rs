@@ -20,12 +20,14 @@ pub(super) type Handler = dyn rmcp::service::DynService<RoleClient>;
 /// when nobody waits for the answer any longer.
 pub(super) struct Guarded<H> {
     handler: Arc<H>,
-    places: Semaphore,
+    requests: Semaphore,
+    notifications: Semaphore,
 }
 
 impl<H> Guarded<H> {
     pub(super) fn new(handler: Arc<H>) -> Self {
-        Self { handler, places: Semaphore::new(MAX_REQUESTS) }
+        let places = || Semaphore::new(AT_ONCE);
+        Self { handler, requests: places(), notifications: places() }
     }
 }
 
@@ -36,7 +38,7 @@ impl<H: ClientHandler> Service<RoleClient> for Guarded<H> {
         context: RequestContext<RoleClient>,
     ) -> Result<ClientResult, ErrorData> {
         let failed = |why| Err(ErrorData::internal_error(why, None));
-        let Ok(_place) = self.places.try_acquire() else { return failed("there are too many requests") };
+        let Ok(_place) = self.requests.try_acquire() else { return failed("there are too many requests") };
         let taken_back = context.ct.clone();
         let answer = caught(self.handler.handle_request(request, context));
         tokio::select! {
@@ -51,6 +53,8 @@ impl<H: ClientHandler> Service<RoleClient> for Guarded<H> {
         notification: ServerNotification,
         context: NotificationContext<RoleClient>,
     ) -> Result<(), ErrorData> {
+        // Each has a task. What a slow handler can't take is lost, for nothing else holds a server back.
+        let Ok(_place) = self.notifications.try_acquire() else { return Ok(()) };
         caught(self.handler.handle_notification(notification, context)).await.unwrap_or(Ok(()))
     }
 
@@ -73,5 +77,5 @@ async fn caught<F: Future>(work: F) -> Option<F::Output> {
     .await
 }
 
-/// So many requests of a server are answered at once.
-const MAX_REQUESTS: usize = 64;
+/// So many requests, and notifications, of a server are handled at once.
+const AT_ONCE: usize = 64;

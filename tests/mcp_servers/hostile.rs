@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use agentloop::mcp::rmcp::model::ProtocolVersion;
-use agentloop::mcp::rmcp::service::ClientLifecycleMode;
+use agentloop::mcp::rmcp::ClientHandler;
+use agentloop::mcp::rmcp::model::{ProgressNotificationParam, ProtocolVersion};
+use agentloop::mcp::rmcp::service::{ClientLifecycleMode, NotificationContext, RoleClient};
 use agentloop::mcp::{Connector, Server, Servers};
 use agentloop::testing::{Reply, Server as Api};
 use agentloop::{Run, RunError, ToolRunner};
@@ -149,6 +150,35 @@ async fn requests_that_wait_for_a_person_are_bounded_and_keep_nothing_up() {
     until(|| tasks() <= before).await;
     fake.say(asking(json!("one more"), "Which day?")).await;
     until(|| tasks() > before).await;
+}
+
+/// Never done with what it is told.
+struct Slow(Arc<AtomicUsize>);
+
+impl ClientHandler for Slow {
+    async fn on_progress(&self, _: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        self.0.fetch_add(1, Relaxed);
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn notifications_for_a_slow_handler_do_not_pile_up() {
+    let answer = |method: &str, _: &Value| if method == "tools/list" { page(&["read"]) } else { text("ok") };
+    let told = Arc::new(AtomicUsize::new(0));
+    let connector = Connector::new("files").handler(Slow(Arc::clone(&told)));
+    let (server, fake) = connected_by(connector, answer).await;
+    let tasks = || Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    for at in 0..1000 {
+        let params = json!({"progressToken": "of nobody", "progress": at});
+        fake.say(json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})).await;
+    }
+    // The answer comes behind them.
+    let (_, results) = run_of(&ToolRunner::new().mcp(server.unwrap()), vec![("c1", "read", json!({}))]).await;
+    assert_eq!(texts(&results), ["ok"]);
+    until(|| tasks() <= before + 64).await;
+    assert_eq!(told.load(Relaxed), 64);
 }
 
 #[tokio::test(start_paused = true)]
