@@ -63,6 +63,8 @@ pub struct Connector<H = ()> {
 }
 
 /// Why there is no connection to a server, or no list of its tools.
+///
+/// Its source is what `rmcp` says, which may show the address of the server with all that is in it.
 #[derive(Debug)]
 pub struct ConnectError {
     name: Arc<str>,
